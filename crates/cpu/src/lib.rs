@@ -1,0 +1,1 @@
+//! SIMD primitives of the CPU forward pass.

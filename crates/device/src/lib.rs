@@ -1,0 +1,1 @@
+//! Memory, command encoding and kernel table of the GPU-like devices.

@@ -1,0 +1,1 @@
+//! One thread that schedules, samples and streams.

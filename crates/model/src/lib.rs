@@ -1,0 +1,1 @@
+//! The forward pass, sequence state and MTP head.

@@ -1,0 +1,1 @@
+//! Tokenizer, chat template, detokeniser and output parser.
