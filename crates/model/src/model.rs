@@ -1,0 +1,148 @@
+//! The boundary between the engine and a forward pass.
+
+use crate::ModelError;
+use lily_weights::Shape;
+
+/// Index of a row of the embedding table.
+pub type TokenId = u32;
+
+/// One implementation of the forward pass: a CPU or a GPU holding one checkpoint.
+///
+/// The recurrent state of the delta rule cannot be truncated, so a sequence only moves forward:
+/// either at once ([`Advance::Commit`]) or tentatively ([`Advance::Tentative`]) until
+/// [`Model::commit`] says how many of the tokens stay.
+pub trait Model: Send {
+    /// The shape of the checkpoint.
+    fn shape(&self) -> &Shape;
+
+    /// The most tokens that one `forward` takes, over all its steps.
+    fn max_batch_tokens(&self) -> usize;
+
+    /// An empty sequence that can grow to `capacity_tokens`.
+    ///
+    /// # Errors
+    /// [`ModelError::OutOfMemory`] if its memory cannot be reserved.
+    fn new_state(&self, capacity_tokens: usize) -> Result<SeqState, ModelError>;
+
+    /// Bytes that a sequence of `capacity_tokens` needs.
+    fn state_bytes(&self, capacity_tokens: usize) -> usize;
+
+    /// Runs every step of the batch: prefill chunks, decode steps and verifications alike.
+    ///
+    /// `out` receives the logits of the rows asked for, in the order of the batch. Nothing is
+    /// changed if an error is returned.
+    ///
+    /// # Errors
+    /// See [`ModelError`].
+    fn forward(&mut self, batch: &mut [Step<'_>], out: &mut Logits) -> Result<(), ModelError>;
+
+    /// Keeps the first `n_kept` tokens of a tentative step and forgets the others.
+    ///
+    /// # Errors
+    /// [`ModelError::CommitOutOfRange`] if the step had fewer tokens.
+    fn commit(&mut self, state: &mut SeqState, n_kept: usize) -> Result<(), ModelError>;
+
+    /// A copy of what cannot be recomputed cheaply: the recurrent state and the KV rows so far.
+    ///
+    /// # Errors
+    /// [`ModelError::Uncommitted`] for a tentative state.
+    fn snapshot(&self, state: &SeqState) -> Result<Snapshot, ModelError>;
+
+    /// Puts a sequence back to the point of a snapshot.
+    ///
+    /// # Errors
+    /// [`ModelError::ContextFull`] if the snapshot is longer than the capacity,
+    /// [`ModelError::ForeignState`] if it comes from another model.
+    fn restore(&self, state: &mut SeqState, snapshot: &Snapshot) -> Result<(), ModelError>;
+}
+
+/// A run of tokens of one sequence.
+#[derive(Debug)]
+pub struct Step<'a> {
+    /// The sequence to extend.
+    pub state: &'a mut SeqState,
+    /// The next tokens, at least one.
+    pub tokens: &'a [TokenId],
+    /// Which positions need logits.
+    pub rows: Rows,
+    /// Whether the tokens are final.
+    pub advance: Advance,
+}
+
+/// Positions of a step whose logits are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// None: a prefill chunk that is not the last.
+    None,
+    /// The last position only.
+    Last,
+    /// Every position.
+    All,
+}
+
+/// Whether the tokens of a step are final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// They are.
+    Commit,
+    /// They may be taken back: the step keeps what [`Model::commit`] needs to replay a prefix.
+    Tentative,
+}
+
+/// Logits of a batch, row-major `[n_rows, vocab_size]`, f32.
+#[derive(Clone, Debug, Default)]
+pub struct Logits {
+    /// Row-major values.
+    pub values: Vec<f32>,
+    /// Rows of the embedding table, padding included.
+    pub vocab_size: usize,
+}
+
+impl Logits {
+    /// Number of rows.
+    pub fn n_rows(&self) -> usize {
+        if self.vocab_size == 0 { 0 } else { self.values.len() / self.vocab_size }
+    }
+
+    /// Row `i`, `[vocab_size]`.
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.values[i * self.vocab_size..(i + 1) * self.vocab_size]
+    }
+}
+
+/// The state of one sequence: KV rows of the attention layers, recurrent and convolution state of
+/// the delta-rule layers. Made by [`Model::new_state`] and only usable with that model.
+#[derive(Debug)]
+pub struct SeqState {
+    pub(crate) len: usize,
+}
+
+impl SeqState {
+    /// Committed tokens.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no token was committed yet.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// A copy of a sequence at one point.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(crate) len: usize,
+}
+
+impl Snapshot {
+    /// Tokens of the sequence at that point.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the snapshot is of an empty sequence.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
