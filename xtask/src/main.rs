@@ -1,1 +1,30 @@
-fn main() {}
+//! Development tasks: `cargo xtask ci` runs what CI runs, `cargo xtask lint` checks the structure.
+
+mod ci;
+mod lint;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask <ci|lint>
+
+  ci    everything that CI runs, in order, stopping at the first failure
+  lint  the import graph of the crates, file sizes, left-over markers";
+
+fn main() -> ExitCode {
+    let task = std::env::args().nth(1);
+    let result = match task.as_deref() {
+        Some("ci") => ci::run(),
+        Some("lint") => lint::run(),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

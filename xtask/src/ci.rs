@@ -1,0 +1,70 @@
+//! What CI runs, cheap checks first.
+
+use crate::lint;
+use anyhow::{Context, Result, ensure};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+const DARWIN: &str = "aarch64-apple-darwin";
+
+/// Steps whose tool comes from outside and may be unreachable on some day. Nothing else may be
+/// left out.
+struct Gap(&'static str);
+
+/// Runs every step and stops at the first failure.
+pub(crate) fn run() -> Result<()> {
+    let start = Instant::now();
+    let mut gaps: Vec<Gap> = Vec::new();
+
+    step("formatting", &["cargo", "fmt", "--all", "--check"])?;
+    step("structure", &["cargo", "run", "--quiet", "--package", "xtask", "--", "lint"])?;
+    step(
+        "lints",
+        &["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    )?;
+    if darwin_is_installed() {
+        step(
+            "types and lints for macOS",
+            &["cargo", "clippy", "--workspace", "--target", DARWIN, "--", "-D", "warnings"],
+        )?;
+    } else {
+        gaps.push(Gap("the aarch64-apple-darwin target could not be fetched: not type-checked"));
+    }
+    step("unit and property tests", &["cargo", "test", "--workspace", "--all-targets"])?;
+    step("documentation tests", &["cargo", "test", "--workspace", "--doc"])?;
+    step("documentation", &["cargo", "doc", "--workspace", "--no-deps", "--document-private-items"])?;
+    step("release build", &["cargo", "build", "--release"])?;
+    step("user checks", &["python3", "tests/clients/user_checks.py"])?;
+    step("template agreement with jinja2", &["python3", "tests/clients/template_agreement.py"])?;
+    step("client libraries", &["python3", "tests/clients/run.py"])?;
+
+    for Gap(gap) in &gaps {
+        println!("GAP: {gap}");
+    }
+    println!("ci: every step passed in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn step(name: &str, command: &[&str]) -> Result<()> {
+    println!("== {name}: {}", command.join(" "));
+    let start = Instant::now();
+    let status = Command::new(command[0])
+        .args(&command[1..])
+        .current_dir(lint::workspace_root())
+        .env("RUSTDOCFLAGS", "-D warnings")
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("`{}` could not be started; is it installed?", command[0]))?;
+    ensure!(status.success(), "step `{name}` failed: {}", command.join(" "));
+    println!("== {name}: ok in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Adds the target if it is missing; `false` if that is not possible today.
+fn darwin_is_installed() -> bool {
+    Command::new("rustup")
+        .args(["target", "add", DARWIN])
+        .stdin(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
