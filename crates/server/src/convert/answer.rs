@@ -1,0 +1,222 @@
+//! The engine's events of one choice become the pieces that a client reads.
+//!
+//! A complete answer is the fold of its chunks, so both forms agree by construction.
+
+use crate::ids::Ids;
+use crate::openai::{
+    AssistantMessage, Choice, ChunkChoice, ChunkDelta, CompletionTokensDetails, FunctionCall,
+    FunctionChunk, LogprobsContent, PromptTokensDetails, Timings, TokenLogprobEntry, ToolCall,
+    ToolCallChunk, TopLogprob, Usage,
+};
+use lily_engine::{FinishReason, Summary, TokenLogprob};
+use lily_text::{Delta, TokenId};
+
+/// What log-probabilities need to know of a checkpoint.
+pub(crate) trait Vocabulary {
+    /// The bytes a token stands for.
+    fn bytes(&self, id: TokenId) -> Vec<u8>;
+    /// Whether the token ends an answer and so is no part of it.
+    fn is_end(&self, id: TokenId) -> bool;
+}
+
+/// One choice in the making.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    index: usize,
+    single_call: bool,
+    /// Log-probabilities of tokens whose text is still held back; `None` when not asked for.
+    pending: Option<LogprobsContent>,
+}
+
+impl Answer {
+    pub(crate) fn new(index: usize, single_call: bool, logprobs: bool) -> Self {
+        Self { index, single_call, pending: logprobs.then(LogprobsContent::default) }
+    }
+
+    /// The chunk that opens the answer.
+    pub(crate) fn open(&self) -> ChunkChoice {
+        self.chunk(ChunkDelta {
+            role: Some("assistant"),
+            content: Some(String::new()),
+            ..ChunkDelta::default()
+        })
+    }
+
+    /// The chunks of one step, none if it adds nothing yet.
+    pub(crate) fn step(
+        &mut self,
+        deltas: Vec<Delta>,
+        logprobs: &[TokenLogprob],
+        vocabulary: &dyn Vocabulary,
+        ids: &Ids,
+    ) -> Vec<ChunkChoice> {
+        if let Some(pending) = &mut self.pending {
+            let kept = logprobs.iter().filter(|t| !vocabulary.is_end(t.id));
+            pending.content.extend(kept.map(|t| token_logprob(t, vocabulary)));
+        }
+        let mut chunks = Vec::with_capacity(deltas.len());
+        for delta in deltas {
+            let Some(delta) = self.delta(delta, ids) else { continue };
+            let mut chunk = self.chunk(delta);
+            chunk.logprobs = self.take_logprobs();
+            chunks.push(chunk);
+        }
+        chunks
+    }
+
+    /// The chunk that closes the answer.
+    pub(crate) fn close(&mut self, reason: FinishReason) -> ChunkChoice {
+        let mut chunk = self.chunk(ChunkDelta::default());
+        chunk.logprobs = self.take_logprobs();
+        chunk.finish_reason = Some(match reason {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+            FinishReason::ToolCalls => "tool_calls",
+        });
+        chunk
+    }
+
+    fn chunk(&self, delta: ChunkDelta) -> ChunkChoice {
+        ChunkChoice { index: self.index, delta, logprobs: None, finish_reason: None }
+    }
+
+    fn take_logprobs(&mut self) -> Option<LogprobsContent> {
+        self.pending.as_mut().filter(|p| !p.content.is_empty()).map(std::mem::take)
+    }
+
+    fn delta(&self, delta: Delta, ids: &Ids) -> Option<ChunkDelta> {
+        match delta {
+            Delta::Content(text) => {
+                Some(ChunkDelta { content: Some(text), ..ChunkDelta::default() })
+            }
+            Delta::Reasoning(text) => {
+                Some(ChunkDelta { reasoning_content: Some(text), ..ChunkDelta::default() })
+            }
+            Delta::ToolCall { index, .. } if index > 0 && self.single_call => None,
+            Delta::ToolCall { index, name, arguments } => {
+                let first = name.is_some();
+                let call = ToolCallChunk {
+                    index: index as usize,
+                    id: first.then(|| ids.next("call_")),
+                    kind: first.then_some("function"),
+                    function: FunctionChunk { name, arguments },
+                };
+                Some(ChunkDelta { tool_calls: vec![call], ..ChunkDelta::default() })
+            }
+        }
+    }
+}
+
+fn token_logprob(token: &TokenLogprob, vocabulary: &dyn Vocabulary) -> TokenLogprobEntry {
+    let text = |id| {
+        let bytes = vocabulary.bytes(id);
+        (String::from_utf8_lossy(&bytes).into_owned(), bytes)
+    };
+    let (name, bytes) = text(token.id);
+    let top_logprobs = token
+        .top
+        .iter()
+        .map(|&(id, logprob)| {
+            let (token, bytes) = text(id);
+            TopLogprob { token, logprob: finite(logprob), bytes }
+        })
+        .collect();
+    TokenLogprobEntry { token: name, logprob: finite(token.logprob), bytes, top_logprobs }
+}
+
+/// JSON has no infinity; `OpenAI` writes this number for a token that cannot be.
+fn finite(logprob: f32) -> f32 {
+    if logprob.is_finite() { logprob } else { -9999.0 }
+}
+
+impl Choice {
+    /// An answer without any chunk yet.
+    pub(crate) fn empty(index: usize) -> Self {
+        let message = AssistantMessage { role: "assistant", ..AssistantMessage::default() };
+        Self { index, message, logprobs: None, finish_reason: "stop" }
+    }
+
+    /// Adds what a chunk holds.
+    pub(crate) fn absorb(&mut self, chunk: ChunkChoice) {
+        let ChunkDelta { role: _, content, reasoning_content, tool_calls } = chunk.delta;
+        if let Some(text) = content {
+            self.message.content.get_or_insert_default().push_str(&text);
+        }
+        if let Some(text) = reasoning_content {
+            self.message.reasoning_content.get_or_insert_default().push_str(&text);
+        }
+        for piece in tool_calls {
+            self.absorb_call(piece);
+        }
+        if let Some(more) = chunk.logprobs {
+            self.logprobs.get_or_insert_default().content.extend(more.content);
+        }
+        if let Some(reason) = chunk.finish_reason {
+            self.finish_reason = reason;
+            if !self.message.tool_calls.is_empty()
+                && self.message.content.as_ref().is_some_and(String::is_empty)
+            {
+                self.message.content = None;
+            }
+        }
+    }
+
+    fn absorb_call(&mut self, piece: ToolCallChunk) {
+        let ToolCallChunk { index, id, kind: _, function } = piece;
+        if let Some(call) = self.message.tool_calls.get_mut(index) {
+            call.function.arguments.push_str(&function.arguments);
+        } else {
+            self.message.tool_calls.push(ToolCall {
+                id: id.unwrap_or_default(),
+                kind: "function",
+                function: FunctionCall {
+                    name: function.name.unwrap_or_default(),
+                    arguments: function.arguments,
+                },
+            });
+        }
+    }
+}
+
+/// Usage of a request: the prompt once, the answers together.
+pub(crate) fn total(summaries: &[Summary]) -> Usage {
+    let prompt = summaries.first().map(|s| s.prompt).unwrap_or_default();
+    let completion_tokens = summaries.iter().map(|s| s.completion_tokens).sum();
+    Usage {
+        prompt_tokens: prompt.prompt_tokens,
+        completion_tokens,
+        total_tokens: prompt.prompt_tokens + completion_tokens,
+        prompt_tokens_details: PromptTokensDetails { cached_tokens: prompt.cached_tokens },
+        completion_tokens_details: CompletionTokensDetails {
+            reasoning_tokens: summaries.iter().map(|s| s.reasoning_tokens).sum(),
+        },
+    }
+}
+
+/// Timings of answers that ran side by side: the first one's prompt, all tokens, the longest
+/// time.
+pub(crate) fn timings(summaries: &[Summary]) -> Timings {
+    let prompt = summaries.first().map(|s| s.prompt).unwrap_or_default();
+    let prompt_n = prompt.prompt_tokens - prompt.cached_tokens.min(prompt.prompt_tokens);
+    let predicted_n = summaries.iter().map(|s| s.completion_tokens).sum();
+    let decode_s = summaries.iter().map(|s| s.decode_s).fold(0.0, f64::max);
+    Timings {
+        queued_ms: ms(prompt.queued_s),
+        cache_n: prompt.cached_tokens,
+        prompt_n,
+        prompt_ms: ms(prompt.prefill_s),
+        prompt_per_second: rate(prompt_n, prompt.prefill_s),
+        predicted_n,
+        predicted_ms: ms(decode_s),
+        predicted_per_second: rate(predicted_n, decode_s),
+    }
+}
+
+/// Milliseconds, to the microsecond.
+fn ms(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e3
+}
+
+fn rate(n: usize, seconds: f64) -> f64 {
+    if seconds > 0.0 { (n as f64 / seconds * 100.0).round() / 100.0 } else { 0.0 }
+}

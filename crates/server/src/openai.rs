@@ -1,0 +1,502 @@
+//! The wire types of `OpenAI`'s chat completions, models and errors, and nothing else.
+//!
+//! Types of this module alone derive `Serialize`. What a field means is decided in `convert`;
+//! `docs/api.md` has the table of fields, and a test compares it with [`ChatCompletionRequest`],
+//! [`ChatMessage`] and [`IGNORED_FIELDS`].
+
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Number, Value};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Fields of `OpenAI`'s request that change nothing here and are accepted without a word, as is
+/// any field that nobody knows. For the comparison with `docs/api.md`.
+#[cfg(test)]
+pub(crate) const IGNORED_FIELDS: [&str; 10] = [
+    "metadata",
+    "moderation",
+    "prediction",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "user",
+    "verbosity",
+];
+
+/// Body of `POST /v1/chat/completions`. `null` means absent everywhere.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ChatCompletionRequest {
+    /// Any string: one model is served, whatever it is called.
+    pub(crate) model: Option<String>,
+    /// The turns so far.
+    pub(crate) messages: Vec<Object<ChatMessage>>,
+    /// Answer in server-sent events.
+    pub(crate) stream: Option<bool>,
+    /// What a stream holds besides the answer.
+    pub(crate) stream_options: Option<Object<StreamOptions>>,
+    /// Most tokens of the answer, reasoning included.
+    pub(crate) max_completion_tokens: Option<u64>,
+    /// The older name of the same.
+    pub(crate) max_tokens: Option<u64>,
+    /// Answers to draw from the same prompt.
+    pub(crate) n: Option<u64>,
+    /// The answer ends before the first of these.
+    pub(crate) stop: Option<OneOrMany>,
+    /// Makes the draws reproducible.
+    pub(crate) seed: Option<Number>,
+    /// 0 is greedy.
+    pub(crate) temperature: Option<f64>,
+    /// Nucleus sampling.
+    pub(crate) top_p: Option<f64>,
+    /// The most likely tokens to draw from; -1 and 0 are all.
+    pub(crate) top_k: Option<i64>,
+    /// Least probability in proportion to the most likely token.
+    pub(crate) min_p: Option<f64>,
+    /// Subtracted once from tokens already generated.
+    pub(crate) presence_penalty: Option<f64>,
+    /// Subtracted per occurrence from tokens already generated.
+    pub(crate) frequency_penalty: Option<f64>,
+    /// Divides the logits of tokens seen.
+    pub(crate) repetition_penalty: Option<f64>,
+    /// Token ids, as decimal strings, to what is added to their logits.
+    pub(crate) logit_bias: Option<Map<String, Value>>,
+    /// Return log-probabilities.
+    pub(crate) logprobs: Option<bool>,
+    /// Alternatives a position.
+    pub(crate) top_logprobs: Option<u64>,
+    /// Functions the model may call; given to the template as they are.
+    pub(crate) tools: Option<Vec<Map<String, Value>>>,
+    /// Which of them.
+    pub(crate) tool_choice: Option<Value>,
+    /// False returns one call at most.
+    pub(crate) parallel_tool_calls: Option<bool>,
+    /// Form of the answer.
+    pub(crate) response_format: Option<Object<ResponseFormat>>,
+    /// `none` turns thinking off.
+    pub(crate) reasoning_effort: Option<String>,
+    /// Thinking on or off, as the vendor's own API spells it.
+    pub(crate) enable_thinking: Option<bool>,
+    /// Arguments of the chat template.
+    pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
+    /// Go on at the end-of-sequence token (benchmarks).
+    pub(crate) ignore_eos: Option<bool>,
+    /// Output kinds; only text is there.
+    pub(crate) modalities: Option<Vec<String>>,
+    /// Refused.
+    pub(crate) audio: Option<IgnoredAny>,
+    /// Refused: the form before `tools`.
+    pub(crate) functions: Option<IgnoredAny>,
+    /// Refused: the form before `tool_choice`.
+    pub(crate) function_call: Option<IgnoredAny>,
+    /// Refused.
+    pub(crate) web_search_options: Option<IgnoredAny>,
+}
+
+/// One turn.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ChatMessage {
+    /// `system`, `developer`, `user`, `assistant` or `tool`.
+    pub(crate) role: String,
+    /// Text or parts.
+    pub(crate) content: Option<ContentField>,
+    /// Reasoning of an earlier answer.
+    pub(crate) reasoning_content: Option<String>,
+    /// Another name of the same.
+    pub(crate) reasoning: Option<String>,
+    /// What an earlier answer said instead of content.
+    pub(crate) refusal: Option<String>,
+    /// Calls of an earlier answer.
+    pub(crate) tool_calls: Option<Vec<Object<ToolCallField>>>,
+    /// The call that a `tool` message answers.
+    pub(crate) tool_call_id: Option<String>,
+    /// Refused: the form before `tool_calls`.
+    pub(crate) function_call: Option<IgnoredAny>,
+    /// Refused.
+    pub(crate) audio: Option<IgnoredAny>,
+}
+
+/// Content of a turn.
+#[derive(Debug)]
+pub(crate) enum ContentField {
+    /// A string.
+    Text(String),
+    /// A list of parts.
+    Parts(Vec<Object<ContentPart>>),
+}
+
+/// A part of a content list.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ContentPart {
+    /// `text`, `refusal`, `image_url` …
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// Of a text part.
+    pub(crate) text: Option<String>,
+    /// Of a refusal part.
+    pub(crate) refusal: Option<String>,
+}
+
+/// A call in the history.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ToolCallField {
+    /// Id that its result names.
+    pub(crate) id: Option<String>,
+    /// `function`.
+    #[serde(rename = "type")]
+    pub(crate) kind: Option<String>,
+    /// What was called.
+    pub(crate) function: Object<FunctionField>,
+}
+
+/// Name and arguments of a call in the history.
+#[derive(Debug, Deserialize)]
+pub(crate) struct FunctionField {
+    /// Name of the function.
+    pub(crate) name: String,
+    /// An object written as a JSON string; an object is taken too.
+    pub(crate) arguments: Option<Value>,
+}
+
+/// `stream_options`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct StreamOptions {
+    /// A last chunk without choices holds the usage.
+    pub(crate) include_usage: Option<bool>,
+}
+
+/// `response_format`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ResponseFormat {
+    /// `text`; more to come.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+}
+
+/// A string or a list of strings.
+#[derive(Debug)]
+pub(crate) enum OneOrMany {
+    /// A string.
+    One(String),
+    /// A list.
+    Many(Vec<String>),
+}
+
+/// A JSON object, where serde's derived types would take an array as well.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for ContentField {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ContentVisitor;
+        impl<'de> Visitor<'de> for ContentVisitor {
+            type Value = ContentField;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or an array of parts")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(ContentField::Text(text.to_owned()))
+            }
+
+            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Self::Value, E> {
+                Ok(ContentField::Text(text))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, parts: A) -> Result<Self::Value, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(parts)).map(ContentField::Parts)
+            }
+        }
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrManyVisitor;
+        impl<'de> Visitor<'de> for OneOrManyVisitor {
+            type Value = OneOrMany;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or an array of strings")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(OneOrMany::One(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(OneOrMany::Many)
+            }
+        }
+        deserializer.deserialize_any(OneOrManyVisitor)
+    }
+}
+
+/// Answer of `POST /v1/chat/completions` without `stream`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChatCompletion {
+    pub(crate) id: String,
+    /// `chat.completion`.
+    pub(crate) object: &'static str,
+    /// Seconds since 1970.
+    pub(crate) created: u64,
+    pub(crate) model: String,
+    pub(crate) choices: Vec<Choice>,
+    pub(crate) usage: Usage,
+    pub(crate) system_fingerprint: String,
+    pub(crate) timings: Timings,
+}
+
+/// One complete answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Choice {
+    pub(crate) index: usize,
+    pub(crate) message: AssistantMessage,
+    pub(crate) logprobs: Option<LogprobsContent>,
+    pub(crate) finish_reason: &'static str,
+}
+
+/// The message of a complete answer.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct AssistantMessage {
+    /// `assistant`.
+    pub(crate) role: &'static str,
+    /// `null` when there are tool calls and no text.
+    pub(crate) content: Option<String>,
+    /// Always `null`; `OpenAI`'s clients expect the field.
+    pub(crate) refusal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tool_calls: Vec<ToolCall>,
+}
+
+/// A complete tool call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ToolCall {
+    pub(crate) id: String,
+    /// `function`.
+    #[serde(rename = "type")]
+    pub(crate) kind: &'static str,
+    pub(crate) function: FunctionCall,
+}
+
+/// Name and arguments of a complete tool call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct FunctionCall {
+    pub(crate) name: String,
+    /// An object written as a JSON string.
+    pub(crate) arguments: String,
+}
+
+/// One event of a stream.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChatCompletionChunk<'a> {
+    pub(crate) id: &'a str,
+    /// `chat.completion.chunk`.
+    pub(crate) object: &'static str,
+    pub(crate) created: u64,
+    pub(crate) model: &'a str,
+    pub(crate) system_fingerprint: &'a str,
+    /// Empty in the chunk that holds the usage.
+    pub(crate) choices: Vec<ChunkChoice>,
+    /// Absent without `include_usage`; `null` in all chunks but the last with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) usage: Option<ChunkUsage>,
+    /// In the last chunk of each choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) timings: Option<Timings>,
+}
+
+/// `usage` of a chunk.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum ChunkUsage {
+    /// `null`: more chunks follow.
+    Pending,
+    Total(Usage),
+}
+
+/// What a chunk adds to one answer.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct ChunkChoice {
+    pub(crate) index: usize,
+    pub(crate) delta: ChunkDelta,
+    pub(crate) logprobs: Option<LogprobsContent>,
+    pub(crate) finish_reason: Option<&'static str>,
+}
+
+/// The pieces that a chunk adds.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(crate) struct ChunkDelta {
+    /// `assistant`, in the first chunk of each choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tool_calls: Vec<ToolCallChunk>,
+}
+
+/// A piece of a tool call: the first has id, type and name, all have arguments.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct ToolCallChunk {
+    pub(crate) index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<&'static str>,
+    pub(crate) function: FunctionChunk,
+}
+
+/// A piece of a call's name and arguments.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct FunctionChunk {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    pub(crate) arguments: String,
+}
+
+/// Log-probabilities of an answer, or of a piece of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct LogprobsContent {
+    /// One entry per generated token, reasoning included, the end-of-sequence token not.
+    pub(crate) content: Vec<TokenLogprobEntry>,
+    /// Always `null`.
+    pub(crate) refusal: Option<()>,
+}
+
+/// Log-probability of one token.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct TokenLogprobEntry {
+    /// Text of the token; bytes that are no UTF-8 by themselves are replaced by U+FFFD.
+    pub(crate) token: String,
+    /// Natural logarithm of the probability.
+    pub(crate) logprob: f32,
+    /// Bytes of the token.
+    pub(crate) bytes: Vec<u8>,
+    /// The most likely tokens at this position.
+    pub(crate) top_logprobs: Vec<TopLogprob>,
+}
+
+/// An alternative at a position.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct TopLogprob {
+    pub(crate) token: String,
+    pub(crate) logprob: f32,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Tokens used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Usage {
+    pub(crate) prompt_tokens: usize,
+    /// Sum over the choices.
+    pub(crate) completion_tokens: usize,
+    pub(crate) total_tokens: usize,
+    pub(crate) prompt_tokens_details: PromptTokensDetails,
+    pub(crate) completion_tokens_details: CompletionTokensDetails,
+}
+
+/// Of the prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct PromptTokensDetails {
+    /// Tokens whose state was reused.
+    pub(crate) cached_tokens: usize,
+}
+
+/// Of the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct CompletionTokensDetails {
+    /// Tokens inside the think block.
+    pub(crate) reasoning_tokens: usize,
+}
+
+/// Where the time went; an extension, in the words that llama.cpp's server introduced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Timings {
+    /// Milliseconds from arrival to the start of the prefill.
+    pub(crate) queued_ms: f64,
+    /// Prompt tokens whose state was reused.
+    pub(crate) cache_n: usize,
+    /// Prompt tokens computed.
+    pub(crate) prompt_n: usize,
+    pub(crate) prompt_ms: f64,
+    pub(crate) prompt_per_second: f64,
+    /// Tokens generated.
+    pub(crate) predicted_n: usize,
+    pub(crate) predicted_ms: f64,
+    pub(crate) predicted_per_second: f64,
+}
+
+/// Answer of `GET /v1/models`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ModelList {
+    /// `list`.
+    pub(crate) object: &'static str,
+    pub(crate) data: Vec<ModelCard>,
+}
+
+/// Answer of `GET /v1/models/{id}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ModelCard {
+    pub(crate) id: String,
+    /// `model`.
+    pub(crate) object: &'static str,
+    /// When the server started.
+    pub(crate) created: u64,
+    pub(crate) owned_by: &'static str,
+    /// Tokens that prompt and answer may have together; an extension.
+    pub(crate) max_model_len: usize,
+}
+
+/// Answer of `GET /health`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Health {
+    /// `ok`, `draining` or `stopped`.
+    pub(crate) status: &'static str,
+    pub(crate) model: String,
+    pub(crate) requests_running: usize,
+    pub(crate) requests_queued: usize,
+}
+
+/// Body of every failure.
+#[derive(Debug, Serialize)]
+pub(crate) struct ErrorBody<'a> {
+    pub(crate) error: ErrorFields<'a>,
+}
+
+/// What went wrong.
+#[derive(Debug, Serialize)]
+pub(crate) struct ErrorFields<'a> {
+    pub(crate) message: &'a str,
+    #[serde(rename = "type")]
+    pub(crate) kind: &'a str,
+    pub(crate) param: Option<&'a str>,
+    pub(crate) code: Option<&'a str>,
+}
