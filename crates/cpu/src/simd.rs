@@ -1,0 +1,487 @@
+//! Vectors of f32 for the loops that are not matrix products.
+//!
+//! A kernel is one generic, always inlined function over [`Lanes`]; [`dispatched`] compiles it for
+//! each instruction set and picks one at run time. [`Portable`] is the reference: the same code
+//! over arrays. It is also what AArch64 runs, where NEON is always on and the compiler turns the
+//! array operations into it.
+
+/// A pair of bf16 values in each of 16 words: the even one in the low half, the odd one above.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(crate) struct Bf16Line(pub(crate) [u32; 16]);
+
+/// 16 even values, then 16 odd values: the f32 counterpart of [`Bf16Line`].
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(crate) struct F32Line(pub(crate) [f32; 32]);
+
+/// The vector operations of one instruction set. A value of the type proves that the machine has
+/// it, so the methods are safe.
+pub(crate) trait Lanes: Copy {
+    /// A vector of [`Self::N`] lanes.
+    type V: Copy;
+    /// Lanes of a vector; divides 16.
+    const N: usize;
+
+    fn splat(self, x: f32) -> Self::V;
+    /// The first `N` values of a slice.
+    fn load(self, from: &[f32]) -> Self::V;
+    fn store(self, v: Self::V, to: &mut [f32]);
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The smaller; `b` if either is NaN.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The larger; `b` if either is NaN.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, fused where the machine can.
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The nearest integer, ties to even, for `|v| < 2^22`.
+    fn round(self, v: Self::V) -> Self::V;
+    /// `v * 2^n` for integral `n` in -127..=127, where `2^-127` counts as 0.
+    fn scale_pow2(self, v: Self::V, n: Self::V) -> Self::V;
+    /// The sum of all lanes.
+    fn sum(self, v: Self::V) -> f32;
+    /// The largest lane.
+    fn largest(self, v: Self::V) -> f32;
+    /// Even and odd values of vector `i` of a line.
+    fn load_bf16(self, line: &Bf16Line, i: usize) -> (Self::V, Self::V);
+
+    /// Columns of the row-major `[N, 4]` at the start of a slice.
+    #[inline(always)]
+    fn load_transposed4(self, from: &[f32]) -> [Self::V; 4] {
+        let column = |j: usize| {
+            let mut lanes = [0.0; 16];
+            for (lane, row) in lanes.iter_mut().zip(from[..4 * Self::N].chunks_exact(4)) {
+                *lane = row[j];
+            }
+            self.load(&lanes)
+        };
+        [column(0), column(1), column(2), column(3)]
+    }
+
+    /// Vector `i` of the even values of a line and vector `i` of its odd values.
+    #[inline(always)]
+    fn load_f32(self, line: &F32Line, i: usize) -> (Self::V, Self::V) {
+        (self.load(&line.0[i * Self::N..]), self.load(&line.0[16 + i * Self::N..]))
+    }
+}
+
+/// A cache line or two with two rows of 16 columns, an even row and an odd one.
+pub(crate) trait Line: Copy + Send + Sync {
+    /// All values zero.
+    const ZERO: Self;
+
+    /// Vector `i` of each row.
+    fn load<S: Lanes>(&self, s: S, i: usize) -> (S::V, S::V);
+    /// Writes a column.
+    fn set(&mut self, column: usize, even: f32, odd: f32);
+    /// Writes the lower half of a column.
+    fn set_odd(&mut self, column: usize, odd: f32);
+}
+
+impl Line for Bf16Line {
+    const ZERO: Self = Self([0; 16]);
+
+    #[inline(always)]
+    fn load<S: Lanes>(&self, s: S, i: usize) -> (S::V, S::V) {
+        s.load_bf16(self, i)
+    }
+    #[inline(always)]
+    fn set(&mut self, column: usize, even: f32, odd: f32) {
+        self.0[column] = bf16_bits(even) | bf16_bits(odd) << 16;
+    }
+    #[inline(always)]
+    fn set_odd(&mut self, column: usize, odd: f32) {
+        self.0[column] = self.0[column] & 0xffff | bf16_bits(odd) << 16;
+    }
+}
+
+impl Line for F32Line {
+    const ZERO: Self = Self([0.0; 32]);
+
+    #[inline(always)]
+    fn load<S: Lanes>(&self, s: S, i: usize) -> (S::V, S::V) {
+        s.load_f32(self, i)
+    }
+    #[inline(always)]
+    fn set(&mut self, column: usize, even: f32, odd: f32) {
+        self.0[column] = even;
+        self.0[16 + column] = odd;
+    }
+    #[inline(always)]
+    fn set_odd(&mut self, column: usize, odd: f32) {
+        self.0[16 + column] = odd;
+    }
+}
+
+/// The nearest bf16, ties to even, in the low half. Without the branches of a general conversion,
+/// so that loops over it become vectors.
+#[inline(always)]
+fn bf16_bits(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    let quiet = bits >> 16 | 0x40;
+    if x.is_nan() { quiet } else { rounded }
+}
+
+/// Lanes of [`Portable`]: two NEON registers, and what SSE2 does in two steps.
+const PORTABLE: usize = 8;
+
+/// Arrays.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Portable;
+
+#[inline(always)]
+fn each(f: impl Fn(usize) -> f32) -> [f32; PORTABLE] {
+    std::array::from_fn(f)
+}
+
+impl Lanes for Portable {
+    type V = [f32; PORTABLE];
+    const N: usize = PORTABLE;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        [x; PORTABLE]
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32]) -> Self::V {
+        *from.first_chunk().expect("a vector is loaded from at least N values")
+    }
+    #[inline(always)]
+    fn store(self, v: Self::V, to: &mut [f32]) {
+        *to.first_chunk_mut().expect("a vector is stored into at least N values") = v;
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        each(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        each(|i| a[i] - b[i])
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        each(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        each(|i| a[i] / b[i])
+    }
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        each(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        each(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        // Without the instruction `mul_add` is a library call.
+        if cfg!(target_arch = "aarch64") {
+            each(|i| a[i].mul_add(b[i], c[i]))
+        } else {
+            each(|i| a[i] * b[i] + c[i])
+        }
+    }
+    #[inline(always)]
+    fn round(self, v: Self::V) -> Self::V {
+        // 1.5 * 2^23: the sum has no fraction bits left.
+        const MAGIC: f32 = 12_582_912.0;
+        each(|i| (v[i] + MAGIC) - MAGIC)
+    }
+    #[inline(always)]
+    fn scale_pow2(self, v: Self::V, n: Self::V) -> Self::V {
+        // The low bits of 1.5 * 2^23 + 127 + n are the biased exponent of 2^n.
+        const MAGIC: f32 = 12_582_912.0 + 127.0;
+        each(|i| v[i] * f32::from_bits((n[i] + MAGIC).to_bits() << 23))
+    }
+    #[inline(always)]
+    fn sum(self, v: Self::V) -> f32 {
+        let [a, b, c, d, e, f, g, h] = v;
+        ((a + e) + (c + g)) + ((b + f) + (d + h))
+    }
+    #[inline(always)]
+    fn largest(self, v: Self::V) -> f32 {
+        v.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+    #[inline(always)]
+    fn load_bf16(self, line: &Bf16Line, i: usize) -> (Self::V, Self::V) {
+        let words = &line.0[i * PORTABLE..(i + 1) * PORTABLE];
+        let even = each(|j| f32::from_bits(words[j] << 16));
+        (even, each(|j| f32::from_bits(words[j] & 0xffff_0000)))
+    }
+}
+
+/// Compiles a kernel for every instruction set and names the function that picks the best one.
+///
+/// `dispatched! { fn name(args) -> Out = body }` defines `name(args)`, which calls
+/// `body(lanes, args)`.
+macro_rules! dispatched {
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident $(<$generic:ident: $bound:path>)? ($($arg:ident: $ty:ty),* $(,)?)
+            $(-> $out:ty)? = $body:path
+    ) => {
+        $(#[$meta])*
+        $vis fn $name $(<$generic: $bound>)? ($($arg: $ty),*) $(-> $out)? {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+                fn avx512 $(<$generic: $bound>)? (lanes: $crate::simd::Avx512, $($arg: $ty),*) $(-> $out)? {
+                    $body(lanes, $($arg),*)
+                }
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2 $(<$generic: $bound>)? (lanes: $crate::simd::Avx2, $($arg: $ty),*) $(-> $out)? {
+                    $body(lanes, $($arg),*)
+                }
+                if let Some(lanes) = $crate::simd::Avx512::detect() {
+                    // SAFETY: the value proves that the machine has the features.
+                    return unsafe { avx512(lanes, $($arg),*) };
+                }
+                if let Some(lanes) = $crate::simd::Avx2::detect() {
+                    // SAFETY: the value proves that the machine has the features.
+                    return unsafe { avx2(lanes, $($arg),*) };
+                }
+            }
+            $body($crate::simd::Portable, $($arg),*)
+        }
+    };
+}
+pub(crate) use dispatched;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{Bf16Line, Lanes};
+    use std::arch::x86_64::*;
+
+    /// AVX-512 F, VL, BW, DQ.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Avx512(());
+
+    /// AVX2 and FMA.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Avx2(());
+
+    impl Avx512 {
+        #[inline]
+        pub(crate) fn detect() -> Option<Self> {
+            let found = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && Avx2::detect().is_some();
+            found.then_some(Self(()))
+        }
+    }
+
+    impl Avx2 {
+        #[inline]
+        pub(crate) fn detect() -> Option<Self> {
+            let found = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            found.then_some(Self(()))
+        }
+    }
+
+    /// Defines methods whose bodies are one intrinsic each.
+    macro_rules! intrinsics {
+        ($($name:ident($($arg:ident),*) = $body:expr;)*) => {
+            $(#[inline(always)]
+            fn $name(self, $($arg: Self::V),*) -> Self::V {
+                // SAFETY: a value of this type exists only where its features were detected.
+                unsafe { $body }
+            })*
+        };
+    }
+
+    impl Lanes for Avx512 {
+        type V = __m512;
+        const N: usize = 16;
+
+        intrinsics! {
+            add(a, b) = _mm512_add_ps(a, b);
+            sub(a, b) = _mm512_sub_ps(a, b);
+            mul(a, b) = _mm512_mul_ps(a, b);
+            div(a, b) = _mm512_div_ps(a, b);
+            min(a, b) = _mm512_min_ps(a, b);
+            max(a, b) = _mm512_max_ps(a, b);
+            mul_add(a, b, c) = _mm512_fmadd_ps(a, b, c);
+            round(v) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v);
+        }
+        #[inline(always)]
+        fn splat(self, x: f32) -> __m512 {
+            // SAFETY: a value of this type exists only where its features were detected.
+            unsafe { _mm512_set1_ps(x) }
+        }
+        #[inline(always)]
+        fn load(self, from: &[f32]) -> __m512 {
+            let from: &[f32; 16] = from.first_chunk().expect("a load has at least N values");
+            // SAFETY: detected as above; the array has 16 values.
+            unsafe { _mm512_loadu_ps(from.as_ptr()) }
+        }
+        #[inline(always)]
+        fn store(self, v: __m512, to: &mut [f32]) {
+            let to: &mut [f32; 16] = to.first_chunk_mut().expect("a store has at least N values");
+            // SAFETY: detected as above; the array has 16 values.
+            unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) };
+        }
+        #[inline(always)]
+        fn scale_pow2(self, v: __m512, n: __m512) -> __m512 {
+            let lowest = self.splat(-126.0);
+            // SAFETY: a value of this type exists only where its features were detected.
+            let normal = unsafe { _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(n, lowest) };
+            // SAFETY: as above.
+            unsafe { _mm512_maskz_scalef_ps(normal, v, n) }
+        }
+        #[inline(always)]
+        fn sum(self, v: __m512) -> f32 {
+            // SAFETY: a value of this type exists only where its features were detected.
+            unsafe { _mm512_reduce_add_ps(v) }
+        }
+        #[inline(always)]
+        fn largest(self, v: __m512) -> f32 {
+            // SAFETY: a value of this type exists only where its features were detected.
+            unsafe { _mm512_reduce_max_ps(v) }
+        }
+        #[inline(always)]
+        fn load_transposed4(self, from: &[f32]) -> [__m512; 4] {
+            let vector = |i: usize| self.load(&from[16 * i..]);
+            // Columns 0 and 1, then 2 and 3, of the 8 rows in two vectors.
+            let [front, back] = [0, 2].map(|j| {
+                // SAFETY: a value of this type exists only where its features were detected.
+                unsafe {
+                    _mm512_setr_epi32(
+                        j,
+                        j + 4,
+                        j + 8,
+                        j + 12,
+                        j + 16,
+                        j + 20,
+                        j + 24,
+                        j + 28,
+                        j + 1,
+                        j + 5,
+                        j + 9,
+                        j + 13,
+                        j + 17,
+                        j + 21,
+                        j + 25,
+                        j + 29,
+                    )
+                }
+            });
+            let pick = |a, index, b| {
+                // SAFETY: a value of this type exists only where its features were detected.
+                unsafe { _mm512_permutex2var_ps(a, index, b) }
+            };
+            let [a, b, c, d] = [vector(0), vector(1), vector(2), vector(3)];
+            let low = |x, y| {
+                // SAFETY: a value of this type exists only where its features were detected.
+                unsafe { _mm512_shuffle_f32x4::<0x44>(x, y) }
+            };
+            let high = |x, y| {
+                // SAFETY: a value of this type exists only where its features were detected.
+                unsafe { _mm512_shuffle_f32x4::<0xee>(x, y) }
+            };
+            let (ab, cd) = (pick(a, front, b), pick(c, front, d));
+            let (ab2, cd2) = (pick(a, back, b), pick(c, back, d));
+            [low(ab, cd), high(ab, cd), low(ab2, cd2), high(ab2, cd2)]
+        }
+        #[inline(always)]
+        fn load_bf16(self, line: &Bf16Line, _: usize) -> (__m512, __m512) {
+            // SAFETY: detected as above; a line has 16 words and is aligned to 64 bytes.
+            let words = unsafe { _mm512_load_si512(line.0.as_ptr().cast()) };
+            // SAFETY: a value of this type exists only where its features were detected.
+            let even = unsafe { _mm512_slli_epi32::<16>(words) };
+            // SAFETY: as above.
+            let upper = unsafe { _mm512_set1_epi32(0xffff_0000_u32.cast_signed()) };
+            // SAFETY: as above.
+            let odd = unsafe { _mm512_and_si512(words, upper) };
+            // SAFETY: as above.
+            let even = unsafe { _mm512_castsi512_ps(even) };
+            // SAFETY: as above.
+            (even, unsafe { _mm512_castsi512_ps(odd) })
+        }
+    }
+
+    impl Lanes for Avx2 {
+        type V = __m256;
+        const N: usize = 8;
+
+        intrinsics! {
+            add(a, b) = _mm256_add_ps(a, b);
+            sub(a, b) = _mm256_sub_ps(a, b);
+            mul(a, b) = _mm256_mul_ps(a, b);
+            div(a, b) = _mm256_div_ps(a, b);
+            min(a, b) = _mm256_min_ps(a, b);
+            max(a, b) = _mm256_max_ps(a, b);
+            mul_add(a, b, c) = _mm256_fmadd_ps(a, b, c);
+            round(v) = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v);
+        }
+        #[inline(always)]
+        fn splat(self, x: f32) -> __m256 {
+            // SAFETY: a value of this type exists only where its features were detected.
+            unsafe { _mm256_set1_ps(x) }
+        }
+        #[inline(always)]
+        fn load(self, from: &[f32]) -> __m256 {
+            let from: &[f32; 8] = from.first_chunk().expect("a load has at least N values");
+            // SAFETY: detected as above; the array has 8 values.
+            unsafe { _mm256_loadu_ps(from.as_ptr()) }
+        }
+        #[inline(always)]
+        fn store(self, v: __m256, to: &mut [f32]) {
+            let to: &mut [f32; 8] = to.first_chunk_mut().expect("a store has at least N values");
+            // SAFETY: detected as above; the array has 8 values.
+            unsafe { _mm256_storeu_ps(to.as_mut_ptr(), v) };
+        }
+        #[inline(always)]
+        fn scale_pow2(self, v: __m256, n: __m256) -> __m256 {
+            // SAFETY: a value of this type exists only where its features were detected.
+            let n = unsafe { _mm256_cvtps_epi32(n) };
+            // SAFETY: as above.
+            let bias = unsafe { _mm256_set1_epi32(127) };
+            // SAFETY: as above.
+            let biased = unsafe { _mm256_add_epi32(n, bias) };
+            // SAFETY: as above.
+            let bits = unsafe { _mm256_slli_epi32::<23>(biased) };
+            // SAFETY: as above.
+            self.mul(v, unsafe { _mm256_castsi256_ps(bits) })
+        }
+        #[inline(always)]
+        fn sum(self, v: __m256) -> f32 {
+            let mut lanes = [0.0; 8];
+            self.store(v, &mut lanes);
+            let [a, b, c, d, e, f, g, h] = lanes;
+            ((a + e) + (c + g)) + ((b + f) + (d + h))
+        }
+        #[inline(always)]
+        fn largest(self, v: __m256) -> f32 {
+            let mut lanes = [0.0; 8];
+            self.store(v, &mut lanes);
+            lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+        }
+        #[inline(always)]
+        fn load_bf16(self, line: &Bf16Line, i: usize) -> (__m256, __m256) {
+            let words: &[u32; 8] = line.0[i * 8..].first_chunk().expect("a line has 16 words");
+            // SAFETY: detected as above; the array has 8 words.
+            let words = unsafe { _mm256_loadu_si256(words.as_ptr().cast()) };
+            // SAFETY: a value of this type exists only where its features were detected.
+            let even = unsafe { _mm256_slli_epi32::<16>(words) };
+            // SAFETY: as above.
+            let upper = unsafe { _mm256_set1_epi32(0xffff_0000_u32.cast_signed()) };
+            // SAFETY: as above.
+            let odd = unsafe { _mm256_and_si256(words, upper) };
+            // SAFETY: as above.
+            let even = unsafe { _mm256_castsi256_ps(even) };
+            // SAFETY: as above.
+            (even, unsafe { _mm256_castsi256_ps(odd) })
+        }
+    }
+}
