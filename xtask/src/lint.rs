@@ -26,6 +26,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "lily-weights",
         ],
     ),
+    // Tests alone depend on it.
+    ("lily-fixtures", &["lily-weights"]),
     ("xtask", &[]),
 ];
 

@@ -1,1 +1,30 @@
 //! Checkpoints of Qwen3.6-35B-A3B: formats, canonical tensor names, quantisation layouts.
+//!
+//! Owns everything between a path and [`ModelWeights`]. Knows no device and computes nothing but
+//! the reference decode of a stored row.
+
+mod assemble;
+mod checkpoint;
+mod config;
+mod error;
+mod formats;
+mod mapping;
+mod matrix;
+pub mod quant;
+mod quantization;
+mod random;
+mod safetensors;
+mod summary;
+mod weights;
+
+pub use checkpoint::{Checkpoint, EmbeddedFile, Format, GenerationConfig, Progress};
+pub use config::Shape;
+pub use error::WeightsError;
+pub use mapping::Bytes;
+pub use matrix::{Affine, FloatType, Half, Matrix, Storage, WeightExperts, WeightMatrix};
+pub use random::RandomQuant;
+pub use summary::{ClassSummary, MemoryNeeded, Summary, memory_needed, storage_name};
+pub use weights::{
+    AttentionWeights, GatedDeltaNetWeights, LayerWeights, MixerWeights, ModelWeights, MoeWeights,
+    MtpWeights,
+};

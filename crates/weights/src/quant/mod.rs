@@ -1,0 +1,3 @@
+//! Layouts of quantised weights.
+
+pub mod affine;
