@@ -6,7 +6,8 @@
 //!
 //! - keys: `[block of 16 tokens, pair of dimensions]`, a line being 16 tokens by 2 dimensions, so
 //!   that a vector of scores needs no horizontal sum;
-//! - values: `[pair of tokens, block of 16 dimensions]`, a line being 16 dimensions by 2 tokens.
+//! - values: `[tile of 64 tokens, block of 16 dimensions, pair of tokens]`, a line being 16
+//!   dimensions by 2 tokens.
 
 use crate::simd::{Bf16Line, F32Line, Line};
 use std::sync::Arc;
@@ -15,6 +16,9 @@ use std::sync::Arc;
 pub(crate) const PAGE_TOKENS: usize = 256;
 /// Tokens of a block of keys.
 pub(crate) const BLOCK_TOKENS: usize = 16;
+
+/// Tokens of a tile of values, and so the tokens that attention takes at a time.
+pub(crate) const TILE_TOKENS: usize = 64;
 
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +100,8 @@ impl KvCache {
         }
     }
 
-    /// Adds tokens: `k` and `v` are `[n_tokens, n_kv_heads, head_dim]`.
-    pub(crate) fn append(&mut self, k: &[f32], v: &[f32]) {
+    /// Adds tokens: `k`, normed and rotated, and `v` are `[n_tokens, n_kv_heads, head_dim]`.
+    pub fn append(&mut self, k: &[f32], v: &[f32]) {
         let width = self.n_kv_heads * self.head_dim;
         assert!(
             k.len() == v.len() && k.len().is_multiple_of(width),
@@ -158,14 +162,15 @@ impl<'a, L: Line> KvPages<'a, L> {
         &self.pages[token / PAGE_TOKENS][first + block * self.head_dim / 2..first + half]
     }
 
-    /// The values of a head in a page, from the pair that starts at `token` on: a pair has
-    /// `head_dim / 16` lines.
+    /// The values of a head in a page, from the tile that starts at `token` on: a tile has
+    /// `TILE_TOKENS / 2` lines for every 16 dimensions.
     #[inline(always)]
     pub(crate) fn values(self, head: usize, token: usize) -> &'a [L] {
-        let pair = token % PAGE_TOKENS / 2;
+        let tile = token % PAGE_TOKENS / TILE_TOKENS;
         let half = head_half(self.head_dim);
         let first = (2 * head + 1) * half;
-        &self.pages[token / PAGE_TOKENS][first + pair * self.head_dim / 16..first + half]
+        &self.pages[token / PAGE_TOKENS]
+            [first + tile * TILE_TOKENS * self.head_dim / 32..first + half]
     }
 }
 
@@ -198,8 +203,11 @@ fn append<L: Line>(
             for (line, pair) in block.iter_mut().zip(k.as_chunks::<2>().0) {
                 line.set(slot % BLOCK_TOKENS, pair[0], pair[1]);
             }
-            let pair = &mut values[slot / 2 * head_dim / 16..][..head_dim / 16];
-            for (line, v) in pair.iter_mut().zip(v.as_chunks::<16>().0) {
+            let tile = TILE_TOKENS * head_dim / 32;
+            let tile = &mut values[slot / TILE_TOKENS * tile..][..tile];
+            let columns = tile.chunks_exact_mut(TILE_TOKENS / 2);
+            for (lines, v) in columns.zip(v.as_chunks::<16>().0) {
+                let line = &mut lines[slot % TILE_TOKENS / 2];
                 for (column, &v) in v.iter().enumerate() {
                     // The first of a pair clears the second: what a forgotten token left there
                     // must not meet a probability of 0 as an infinity.

@@ -20,6 +20,10 @@ pub(crate) struct F32Line(pub(crate) [f32; 32]);
 pub(crate) trait Lanes: Copy {
     /// A vector of [`Self::N`] lanes.
     type V: Copy;
+    /// Vector `i` of both rows of a [`Bf16Line`].
+    type Bf16: Copy;
+    /// Two left operands, for the even and the odd row of a [`Bf16Line`], in every lane.
+    type Bf16Pair: Copy;
     /// Lanes of a vector; divides 16.
     const N: usize;
 
@@ -45,8 +49,16 @@ pub(crate) trait Lanes: Copy {
     fn sum(self, v: Self::V) -> f32;
     /// The largest lane.
     fn largest(self, v: Self::V) -> f32;
-    /// Even and odd values of vector `i` of a line.
-    fn load_bf16(self, line: &Bf16Line, i: usize) -> (Self::V, Self::V);
+    /// Vector `i` of both rows of a line.
+    fn load_bf16(self, line: &Bf16Line, i: usize) -> Self::Bf16;
+    /// Operands `2 j` and `2 j + 1` of a row that went through `pack_bf16`; `at` reads a value.
+    fn bf16_pair(self, at: impl Fn(usize) -> f32, j: usize) -> Self::Bf16Pair;
+    /// `c` plus the products with the even row and the odd row.
+    fn mul_add_bf16(self, a: Self::Bf16Pair, b: Self::Bf16, c: Self::V) -> Self::V;
+
+    /// Brings a row of left operands, a multiple of 16 of them, to the form that `bf16_pair` reads.
+    #[inline(always)]
+    fn pack_bf16(self, _row: &mut [f32]) {}
 
     /// Columns of the row-major `[N, 4]` at the start of a slice.
     #[inline(always)]
@@ -60,12 +72,6 @@ pub(crate) trait Lanes: Copy {
         };
         [column(0), column(1), column(2), column(3)]
     }
-
-    /// Vector `i` of the even values of a line and vector `i` of its odd values.
-    #[inline(always)]
-    fn load_f32(self, line: &F32Line, i: usize) -> (Self::V, Self::V) {
-        (self.load(&line.0[i * Self::N..]), self.load(&line.0[16 + i * Self::N..]))
-    }
 }
 
 /// A cache line or two with two rows of 16 columns, an even row and an odd one.
@@ -73,8 +79,18 @@ pub(crate) trait Line: Copy + Send + Sync {
     /// All values zero.
     const ZERO: Self;
 
-    /// Vector `i` of each row.
-    fn load<S: Lanes>(&self, s: S, i: usize) -> (S::V, S::V);
+    /// Vector `i` of both rows.
+    type Loaded<S: Lanes>: Copy;
+    /// Two left operands, for the even and the odd row, in every lane.
+    type Pair<S: Lanes>: Copy;
+
+    fn load<S: Lanes>(&self, s: S, i: usize) -> Self::Loaded<S>;
+    /// Operands `2 j` and `2 j + 1` of a row that went through `pack`; `at` reads a value.
+    fn pair<S: Lanes>(s: S, at: impl Fn(usize) -> f32, j: usize) -> Self::Pair<S>;
+    /// `c` plus the products with the even row and the odd row.
+    fn mul_add<S: Lanes>(s: S, a: Self::Pair<S>, b: Self::Loaded<S>, c: S::V) -> S::V;
+    /// Brings a row of left operands, a multiple of 16 of them, to the form that `pair` reads.
+    fn pack<S: Lanes>(s: S, row: &mut [f32]);
     /// Writes a column.
     fn set(&mut self, column: usize, even: f32, odd: f32);
     /// Writes the lower half of a column.
@@ -84,9 +100,24 @@ pub(crate) trait Line: Copy + Send + Sync {
 impl Line for Bf16Line {
     const ZERO: Self = Self([0; 16]);
 
+    type Loaded<S: Lanes> = S::Bf16;
+    type Pair<S: Lanes> = S::Bf16Pair;
+
     #[inline(always)]
-    fn load<S: Lanes>(&self, s: S, i: usize) -> (S::V, S::V) {
+    fn load<S: Lanes>(&self, s: S, i: usize) -> S::Bf16 {
         s.load_bf16(self, i)
+    }
+    #[inline(always)]
+    fn pair<S: Lanes>(s: S, at: impl Fn(usize) -> f32, j: usize) -> S::Bf16Pair {
+        s.bf16_pair(at, j)
+    }
+    #[inline(always)]
+    fn mul_add<S: Lanes>(s: S, a: S::Bf16Pair, b: S::Bf16, c: S::V) -> S::V {
+        s.mul_add_bf16(a, b, c)
+    }
+    #[inline(always)]
+    fn pack<S: Lanes>(s: S, row: &mut [f32]) {
+        s.pack_bf16(row);
     }
     #[inline(always)]
     fn set(&mut self, column: usize, even: f32, odd: f32) {
@@ -101,10 +132,23 @@ impl Line for Bf16Line {
 impl Line for F32Line {
     const ZERO: Self = Self([0.0; 32]);
 
+    type Loaded<S: Lanes> = (S::V, S::V);
+    type Pair<S: Lanes> = (S::V, S::V);
+
     #[inline(always)]
     fn load<S: Lanes>(&self, s: S, i: usize) -> (S::V, S::V) {
-        s.load_f32(self, i)
+        (s.load(&self.0[i * S::N..]), s.load(&self.0[16 + i * S::N..]))
     }
+    #[inline(always)]
+    fn pair<S: Lanes>(s: S, at: impl Fn(usize) -> f32, j: usize) -> (S::V, S::V) {
+        splat_pair(s, at, j)
+    }
+    #[inline(always)]
+    fn mul_add<S: Lanes>(s: S, a: (S::V, S::V), b: (S::V, S::V), c: S::V) -> S::V {
+        mul_add_pair(s, a, b, c)
+    }
+    #[inline(always)]
+    fn pack<S: Lanes>(_: S, _: &mut [f32]) {}
     #[inline(always)]
     fn set(&mut self, column: usize, even: f32, odd: f32) {
         self.0[column] = even;
@@ -114,6 +158,16 @@ impl Line for F32Line {
     fn set_odd(&mut self, column: usize, odd: f32) {
         self.0[16 + column] = odd;
     }
+}
+
+#[inline(always)]
+fn splat_pair<S: Lanes>(s: S, at: impl Fn(usize) -> f32, j: usize) -> (S::V, S::V) {
+    (s.splat(at(2 * j)), s.splat(at(2 * j + 1)))
+}
+
+#[inline(always)]
+fn mul_add_pair<S: Lanes>(s: S, a: (S::V, S::V), b: (S::V, S::V), c: S::V) -> S::V {
+    s.mul_add(a.1, b.1, s.mul_add(a.0, b.0, c))
 }
 
 /// The nearest bf16, ties to even, in the low half. Without the branches of a general conversion,
@@ -140,6 +194,8 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; PORTABLE] {
 
 impl Lanes for Portable {
     type V = [f32; PORTABLE];
+    type Bf16 = (Self::V, Self::V);
+    type Bf16Pair = (Self::V, Self::V);
     const N: usize = PORTABLE;
 
     #[inline(always)]
@@ -209,7 +265,15 @@ impl Lanes for Portable {
         v.into_iter().fold(f32::NEG_INFINITY, f32::max)
     }
     #[inline(always)]
-    fn load_bf16(self, line: &Bf16Line, i: usize) -> (Self::V, Self::V) {
+    fn bf16_pair(self, at: impl Fn(usize) -> f32, j: usize) -> Self::Bf16Pair {
+        splat_pair(self, at, j)
+    }
+    #[inline(always)]
+    fn mul_add_bf16(self, a: Self::Bf16Pair, b: Self::Bf16, c: Self::V) -> Self::V {
+        mul_add_pair(self, a, b, c)
+    }
+    #[inline(always)]
+    fn load_bf16(self, line: &Bf16Line, i: usize) -> Self::Bf16 {
         let words = &line.0[i * PORTABLE..(i + 1) * PORTABLE];
         let even = each(|j| f32::from_bits(words[j] << 16));
         (even, each(|j| f32::from_bits(words[j] & 0xffff_0000)))
@@ -231,14 +295,14 @@ macro_rules! dispatched {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-                fn avx512 $(<$generic: $bound>)? (lanes: $crate::simd::Avx512, $($arg: $ty),*) $(-> $out)? {
+                fn avx512 $(<$generic: $bound>)? (lanes: $crate::simd::Avx512<false>, $($arg: $ty),*) $(-> $out)? {
                     $body(lanes, $($arg),*)
                 }
                 #[target_feature(enable = "avx2,fma")]
                 fn avx2 $(<$generic: $bound>)? (lanes: $crate::simd::Avx2, $($arg: $ty),*) $(-> $out)? {
                     $body(lanes, $($arg),*)
                 }
-                if let Some(lanes) = $crate::simd::Avx512::detect() {
+                if let Some(lanes) = $crate::simd::Avx512::<false>::detect() {
                     // SAFETY: the value proves that the machine has the features.
                     return unsafe { avx512(lanes, $($arg),*) };
                 }
@@ -258,25 +322,27 @@ pub(crate) use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Bf16Line, Lanes};
+    use super::{Bf16Line, Lanes, mul_add_pair, splat_pair};
     use std::arch::x86_64::*;
 
-    /// AVX-512 F, VL, BW, DQ.
+    /// AVX-512 F, VL, BW, DQ, and with `BF16` also that extension, whose products of bf16 are
+    /// twice as fast as those of f32.
     #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Avx512(());
+    pub(crate) struct Avx512<const BF16: bool>(());
 
     /// AVX2 and FMA.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Avx2(());
 
-    impl Avx512 {
+    impl<const BF16: bool> Avx512<BF16> {
         #[inline]
         pub(crate) fn detect() -> Option<Self> {
             let found = is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
-                && Avx2::detect().is_some();
+                && Avx2::detect().is_some()
+                && (!BF16 || is_x86_feature_detected!("avx512bf16"));
             found.then_some(Self(()))
         }
     }
@@ -300,8 +366,11 @@ mod x86 {
         };
     }
 
-    impl Lanes for Avx512 {
+    impl<const BF16: bool> Lanes for Avx512<BF16> {
         type V = __m512;
+        // With the extension the first of a pair holds everything.
+        type Bf16 = (Self::V, Self::V);
+        type Bf16Pair = (Self::V, Self::V);
         const N: usize = 16;
 
         intrinsics! {
@@ -394,9 +463,13 @@ mod x86 {
             [low(ab, cd), high(ab, cd), low(ab2, cd2), high(ab2, cd2)]
         }
         #[inline(always)]
-        fn load_bf16(self, line: &Bf16Line, _: usize) -> (__m512, __m512) {
+        fn load_bf16(self, line: &Bf16Line, _: usize) -> Self::Bf16 {
             // SAFETY: detected as above; a line has 16 words and is aligned to 64 bytes.
             let words = unsafe { _mm512_load_si512(line.0.as_ptr().cast()) };
+            if BF16 {
+                // SAFETY: a value of this type exists only where its features were detected.
+                return (unsafe { _mm512_castsi512_ps(words) }, self.splat(0.0));
+            }
             // SAFETY: a value of this type exists only where its features were detected.
             let even = unsafe { _mm512_slli_epi32::<16>(words) };
             // SAFETY: as above.
@@ -408,10 +481,44 @@ mod x86 {
             // SAFETY: as above.
             (even, unsafe { _mm512_castsi512_ps(odd) })
         }
+        #[inline(always)]
+        fn bf16_pair(self, at: impl Fn(usize) -> f32, j: usize) -> Self::Bf16Pair {
+            if BF16 { (self.splat(at(j)), self.splat(0.0)) } else { splat_pair(self, at, j) }
+        }
+        #[inline(always)]
+        fn mul_add_bf16(self, a: Self::Bf16Pair, b: Self::Bf16, c: __m512) -> __m512 {
+            if BF16 {
+                // SAFETY: both are 512 bits without invalid values.
+                let a: __m512bh = unsafe { std::mem::transmute(a.0) };
+                // SAFETY: as above.
+                let b: __m512bh = unsafe { std::mem::transmute(b.0) };
+                // SAFETY: with BF16 a value exists only where the extension was detected.
+                unsafe { _mm512_dpbf16_ps(c, a, b) }
+            } else {
+                mul_add_pair(self, a, b, c)
+            }
+        }
+        #[inline(always)]
+        fn pack_bf16(self, row: &mut [f32]) {
+            if BF16 {
+                for i in (0..row.len()).step_by(32) {
+                    let low = self.load(&row[i..]);
+                    let high = &row[i + 16..];
+                    let high = if high.is_empty() { self.splat(0.0) } else { self.load(high) };
+                    // SAFETY: with BF16 a value exists only where the extension was detected.
+                    let packed = unsafe { _mm512_cvtne2ps_pbh(high, low) };
+                    // SAFETY: both are 512 bits without invalid values.
+                    let packed: __m512 = unsafe { std::mem::transmute(packed) };
+                    self.store(packed, &mut row[i / 2..]);
+                }
+            }
+        }
     }
 
     impl Lanes for Avx2 {
         type V = __m256;
+        type Bf16 = (Self::V, Self::V);
+        type Bf16Pair = (Self::V, Self::V);
         const N: usize = 8;
 
         intrinsics! {
@@ -468,7 +575,15 @@ mod x86 {
             lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
         }
         #[inline(always)]
-        fn load_bf16(self, line: &Bf16Line, i: usize) -> (__m256, __m256) {
+        fn bf16_pair(self, at: impl Fn(usize) -> f32, j: usize) -> Self::Bf16Pair {
+            splat_pair(self, at, j)
+        }
+        #[inline(always)]
+        fn mul_add_bf16(self, a: Self::Bf16Pair, b: Self::Bf16, c: Self::V) -> Self::V {
+            mul_add_pair(self, a, b, c)
+        }
+        #[inline(always)]
+        fn load_bf16(self, line: &Bf16Line, i: usize) -> Self::Bf16 {
             let words: &[u32; 8] = line.0[i * 8..].first_chunk().expect("a line has 16 words");
             // SAFETY: detected as above; the array has 8 words.
             let words = unsafe { _mm256_loadu_si256(words.as_ptr().cast()) };

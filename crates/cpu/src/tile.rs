@@ -173,7 +173,8 @@ pub(crate) struct LineRhs<'a, L> {
     pub(crate) column_stride: usize,
 }
 
-/// `out += lhs rhs` over an even number `extent.k` of terms and a multiple of 16 columns.
+/// `out += lhs rhs` over an even number `extent.k` of terms and a multiple of 16 columns. The rows
+/// of `lhs` are packed for the lines.
 #[inline(always)]
 pub(crate) fn multiply_lines<S: Lanes, L: Line>(
     s: S,
@@ -231,17 +232,14 @@ fn line_block<S: Lanes, L: Line, const R: usize, const C: usize>(
             }
         }
         for j in 0..n_pairs {
-            let mut b = [(s.splat(0.0), s.splat(0.0)); C];
-            for (c, b) in b.iter_mut().enumerate() {
-                *b = rhs.lines[j * rhs.k_stride + c * rhs.column_stride].load(s, i);
-            }
+            let b: [_; C] = std::array::from_fn(|c| {
+                rhs.lines[j * rhs.k_stride + c * rhs.column_stride].load(s, i)
+            });
             for (r, acc) in acc.iter_mut().enumerate() {
-                // SAFETY: checked above for R rows and 2 n_pairs columns.
-                let even = s.splat(unsafe { lhs.at(r, 2 * j) });
-                // SAFETY: as above.
-                let odd = s.splat(unsafe { lhs.at(r, 2 * j + 1) });
+                // SAFETY: checked above for R rows and 2 n_pairs columns; packing only shrinks.
+                let a = L::pair(s, |k| unsafe { lhs.at(r, k) }, j);
                 for (acc, b) in acc.iter_mut().zip(b) {
-                    *acc = s.mul_add(odd, b.1, s.mul_add(even, b.0, *acc));
+                    *acc = L::mul_add(s, a, b, *acc);
                 }
             }
         }

@@ -1,16 +1,15 @@
 //! A tile of queries against a span of keys.
 
 use super::Queries;
-use crate::kv::{BLOCK_TOKENS, KvPages, PAGE_TOKENS};
+use crate::kv::{BLOCK_TOKENS, KvPages, TILE_TOKENS};
 use crate::math::{exp, sigmoid};
 use crate::norm::rms_norm_in_place;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::Avx512;
 use crate::simd::{Lanes, Line, dispatched};
 use crate::split::Split;
 use crate::tile::{Extent, Lhs, LineRhs, multiply_lines};
 use std::ops::Range;
-
-/// Keys taken at a time: their scores for 64 rows are 16 KiB. Divides a page.
-const KEYS: usize = 64;
 
 /// Query heads of one KV head for a few tokens, and the keys they meet.
 ///
@@ -37,7 +36,7 @@ pub(super) struct TileWorkspace {
 pub(super) struct TileBuffers {
     /// `[rows, head_dim]`
     q: Vec<f32>,
-    /// `[rows, KEYS]`: scores, then their exponentials.
+    /// `[rows, TILE_TOKENS]`: scores, then their exponentials.
     scores: Vec<f32>,
 }
 
@@ -47,9 +46,36 @@ pub(super) const fn row_len(head_dim: usize) -> usize {
     head_dim + 16
 }
 
+/// Attention of a tile over its keys, unfinished: see [`row_len`] for what is left in `rows`.
+pub(super) fn attend<L: Line>(
+    queries: &Queries<'_>,
+    tile: &Tile,
+    pages: KvPages<'_, L>,
+    rows: &mut [f32],
+    buffers: &mut TileBuffers,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(lanes) = Avx512::<true>::detect() {
+        #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,avx2,fma")]
+        fn avx512_bf16<L: Line>(
+            lanes: Avx512<true>,
+            queries: &Queries<'_>,
+            tile: &Tile,
+            pages: KvPages<'_, L>,
+            rows: &mut [f32],
+            buffers: &mut TileBuffers,
+        ) {
+            attend_body(lanes, queries, tile, pages, rows, buffers);
+        }
+        // SAFETY: the value proves that the machine has the features.
+        return unsafe { avx512_bf16(lanes, queries, tile, pages, rows, buffers) };
+    }
+    attend_f32(queries, tile, pages, rows, buffers);
+}
+
 dispatched! {
-    /// Attention of a tile over its keys, unfinished: see [`row_len`] for what is left in `rows`.
-    pub(super) fn attend<L: Line>(
+    /// With products in f32, whatever the cache holds.
+    fn attend_f32<L: Line>(
         queries: &Queries<'_>,
         tile: &Tile,
         pages: KvPages<'_, L>,
@@ -78,10 +104,13 @@ fn attend_body<S: Lanes, L: Line>(
     let TileBuffers { q, scores } = buffers;
     q.resize(n_rows * d, 0.0);
     load_queries(s, queries, tile, group, q);
-    scores.resize(n_rows * KEYS, 0.0);
+    for q in q.chunks_exact_mut(d) {
+        L::pack(s, q);
+    }
+    scores.resize(n_rows * TILE_TOKENS, 0.0);
 
-    for first in tile.keys.clone().step_by(KEYS) {
-        let n_keys = KEYS.min(tile.keys.end - first);
+    for first in tile.keys.clone().step_by(TILE_TOKENS) {
+        let n_keys = TILE_TOKENS.min(tile.keys.end - first);
         let columns = n_keys.next_multiple_of(BLOCK_TOKENS);
         scores.fill(0.0);
         multiply_lines(
@@ -90,22 +119,24 @@ fn attend_body<S: Lanes, L: Line>(
             Lhs { values: q, row_stride: d, k_stride: 1 },
             LineRhs { lines: pages.keys(tile.kv_head, first), k_stride: 1, column_stride: d / 2 },
             scores,
-            KEYS,
+            TILE_TOKENS,
         );
-        let with_scores = rows.chunks_exact_mut(row_len(d)).zip(scores.chunks_exact_mut(KEYS));
+        let with_scores =
+            rows.chunks_exact_mut(row_len(d)).zip(scores.chunks_exact_mut(TILE_TOKENS));
         for (r, (row, scores)) in with_scores.enumerate() {
             let seen = tile.past + tile.tokens.start + r / group + 1;
             let n_visible = seen.saturating_sub(first).min(n_keys);
             online_softmax(s, &mut scores[..columns], n_visible, row);
+            L::pack(s, scores);
         }
         multiply_lines(
             s,
             Extent { rows: n_rows, k: n_keys.next_multiple_of(2), columns: d },
-            Lhs { values: scores, row_stride: KEYS, k_stride: 1 },
+            Lhs { values: scores, row_stride: TILE_TOKENS, k_stride: 1 },
             LineRhs {
                 lines: pages.values(tile.kv_head, first),
-                k_stride: d / 16,
-                column_stride: 1,
+                k_stride: 1,
+                column_stride: TILE_TOKENS / 2,
             },
             rows,
             row_len(d),
@@ -210,4 +241,3 @@ fn finish_body<S: Lanes>(
         }
     }
 }
-const _: () = assert!(PAGE_TOKENS.is_multiple_of(KEYS));

@@ -47,7 +47,7 @@ impl DeltaShape {
 }
 
 /// What the layer remembers of a sequence.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeltaState {
     pub(super) shape: DeltaShape,
     /// The last rows of `u`, `[conv_kernel - 1, channels]`.
