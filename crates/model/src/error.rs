@@ -22,6 +22,14 @@ pub enum ModelError {
         /// The capacity given to `new_state`.
         capacity: usize,
     },
+    /// More tokens than one forward pass takes.
+    #[error("a batch of {n_tokens} tokens exceeds the limit of {max}; split it into chunks")]
+    BatchTooLarge {
+        /// Tokens of the batch.
+        n_tokens: usize,
+        /// The limit given when the model was made.
+        max: usize,
+    },
     /// A step without tokens.
     #[error("a step needs at least one token")]
     EmptyStep,

@@ -2,8 +2,14 @@
 //!
 //! [`Model`] is all that the engine sees. This crate knows token ids, not text.
 
+mod cpu;
 mod error;
 mod model;
+mod state;
 
+pub use cpu::{CpuModel, CpuOptions, MtpState, Tap};
 pub use error::ModelError;
-pub use model::{Advance, Logits, Model, Rows, SeqState, Snapshot, Step, TokenId};
+pub use lily_cpu::Precision;
+pub use lily_weights::Shape;
+pub use model::{Advance, Logits, Model, Rows, Step, TokenId};
+pub use state::{SeqState, Snapshot};

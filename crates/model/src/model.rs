@@ -1,6 +1,6 @@
 //! The boundary between the engine and a forward pass.
 
-use crate::ModelError;
+use crate::{ModelError, SeqState, Snapshot};
 use lily_weights::Shape;
 
 /// Index of a row of the embedding table.
@@ -107,42 +107,5 @@ impl Logits {
     /// Row `i`, `[vocab_size]`.
     pub fn row(&self, i: usize) -> &[f32] {
         &self.values[i * self.vocab_size..(i + 1) * self.vocab_size]
-    }
-}
-
-/// The state of one sequence: KV rows of the attention layers, recurrent and convolution state of
-/// the delta-rule layers. Made by [`Model::new_state`] and only usable with that model.
-#[derive(Debug)]
-pub struct SeqState {
-    pub(crate) len: usize,
-}
-
-impl SeqState {
-    /// Committed tokens.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether no token was committed yet.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-/// A copy of a sequence at one point.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    pub(crate) len: usize,
-}
-
-impl Snapshot {
-    /// Tokens of the sequence at that point.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the snapshot is of an empty sequence.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 }
