@@ -21,7 +21,9 @@ const TILE_ROWS: usize = 64;
 /// With as many tiles the keys are not cut: 16 threads have work.
 const TILES_ENOUGH: usize = 16;
 /// The most spans that the keys are cut into.
-const SPANS_MAX: usize = 64;
+const SPANS_MAX: usize = 32;
+/// Pages of a span: the first tile of keys and values of a span is not fetched ahead.
+const SPAN_PAGES_MIN: usize = 2;
 
 /// Dimensions of an attention layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -170,7 +172,7 @@ impl Plan {
         let n_tiles = n_tokens.div_ceil(tile_tokens);
         let n_pages = (past + n_tokens).div_ceil(PAGE_TOKENS);
         let enough = n_tiles * shape.n_kv_heads >= TILES_ENOUGH;
-        let pages = if enough { n_pages } else { n_pages.div_ceil(SPANS_MAX) };
+        let pages = if enough { n_pages } else { n_pages.div_ceil(SPANS_MAX).max(SPAN_PAGES_MIN) };
         Self {
             n_tokens,
             past,

@@ -43,23 +43,18 @@ pub(crate) fn sigmoid_scalar(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// Calls `f` for each vector of a slice and its index. The last one may be padded with zeros,
-/// whose results are dropped.
+/// Applies `f` to each vector of a slice. The last one is padded with zeros if need be.
 #[inline(always)]
-pub(crate) fn map_in_place<S: Lanes>(s: S, x: &mut [f32], f: impl Fn(usize, S::V) -> S::V) {
+pub(crate) fn map_in_place<S: Lanes>(s: S, x: &mut [f32], f: impl Fn(S::V) -> S::V) {
     let mut chunks = x.chunks_exact_mut(S::N);
-    let mut i = 0;
     for chunk in &mut chunks {
-        let v = f(i, s.load(chunk));
-        s.store(v, chunk);
-        i += S::N;
+        s.store(f(s.load(chunk)), chunk);
     }
     let rest = chunks.into_remainder();
     if !rest.is_empty() {
         let mut padded = [0.0; 16];
         padded[..rest.len()].copy_from_slice(rest);
-        let v = f(i, s.load(&padded));
-        s.store(v, &mut padded);
+        s.store(f(s.load(&padded)), &mut padded);
         rest.copy_from_slice(&padded[..rest.len()]);
     }
 }
@@ -91,5 +86,5 @@ dispatched! {
 
 #[inline(always)]
 fn sigmoid_in_place_body<S: Lanes>(s: S, x: &mut [f32]) {
-    map_in_place(s, x, |_, v| sigmoid(s, v));
+    map_in_place(s, x, |v| sigmoid(s, v));
 }

@@ -169,6 +169,8 @@ fn block<S: Lanes, const R: usize, const C: usize>(
 #[derive(Clone, Copy)]
 pub(crate) struct LineRhs<'a, L> {
     pub(crate) lines: &'a [L],
+    /// What will be read next, in the same order: it is fetched along the way. May be empty.
+    pub(crate) ahead: &'a [L],
     pub(crate) k_stride: usize,
     pub(crate) column_stride: usize,
 }
@@ -191,7 +193,11 @@ pub(crate) fn multiply_lines<S: Lanes, L: Line>(
     let mut c = 0;
     while c < n_lines {
         let wide = n_lines - c >= 2;
-        let rhs = LineRhs { lines: &rhs.lines[c * rhs.column_stride..], ..rhs };
+        let mut rhs = LineRhs {
+            lines: &rhs.lines[c * rhs.column_stride..],
+            ahead: rhs.ahead.get(c * rhs.column_stride..).unwrap_or_default(),
+            ..rhs
+        };
         let mut r = 0;
         while r < rows {
             let n = match rows - r {
@@ -208,6 +214,8 @@ pub(crate) fn multiply_lines<S: Lanes, L: Line>(
                 (_, true) => line_block::<S, L, 1, 2>(s, k / 2, lhs, rhs, out, out_stride),
                 (_, false) => line_block::<S, L, 1, 1>(s, k / 2, lhs, rhs, out, out_stride),
             }
+            // Once is enough.
+            rhs.ahead = &[];
             r += n;
         }
         c += if wide { 2 } else { 1 };
@@ -233,7 +241,11 @@ fn line_block<S: Lanes, L: Line, const R: usize, const C: usize>(
         }
         for j in 0..n_pairs {
             let b: [_; C] = std::array::from_fn(|c| {
-                rhs.lines[j * rhs.k_stride + c * rhs.column_stride].load(s, i)
+                let at = j * rhs.k_stride + c * rhs.column_stride;
+                if let Some(ahead) = rhs.ahead.get(at) {
+                    s.prefetch(ahead);
+                }
+                rhs.lines[at].load(s, i)
             });
             for (r, acc) in acc.iter_mut().enumerate() {
                 // SAFETY: checked above for R rows and 2 n_pairs columns; packing only shrinks.

@@ -112,12 +112,19 @@ fn attend_body<S: Lanes, L: Line>(
     for first in tile.keys.clone().step_by(TILE_TOKENS) {
         let n_keys = TILE_TOKENS.min(tile.keys.end - first);
         let columns = n_keys.next_multiple_of(BLOCK_TOKENS);
+        let next = first + TILE_TOKENS;
+        let more = next < tile.past + tile.tokens.end;
         scores.fill(0.0);
         multiply_lines(
             s,
             Extent { rows: n_rows, k: d, columns },
             Lhs { values: q, row_stride: d, k_stride: 1 },
-            LineRhs { lines: pages.keys(tile.kv_head, first), k_stride: 1, column_stride: d / 2 },
+            LineRhs {
+                lines: pages.keys(tile.kv_head, first),
+                ahead: if more { pages.keys(tile.kv_head, next) } else { &[] },
+                k_stride: 1,
+                column_stride: d / 2,
+            },
             scores,
             TILE_TOKENS,
         );
@@ -135,6 +142,7 @@ fn attend_body<S: Lanes, L: Line>(
             Lhs { values: scores, row_stride: TILE_TOKENS, k_stride: 1 },
             LineRhs {
                 lines: pages.values(tile.kv_head, first),
+                ahead: if more { pages.values(tile.kv_head, next) } else { &[] },
                 k_stride: 1,
                 column_stride: TILE_TOKENS / 2,
             },
