@@ -5,6 +5,8 @@
 //! Every line is one layer. Decoding goes through as many layers as the model has, so that their
 //! state does not stay in a cache; the best of several rounds counts.
 
+#![allow(clippy::print_stdout, reason = "it prints its results")]
+
 use lily_cpu::{
     AttentionArgs, AttentionScratch, AttentionShape, DeltaInputs, DeltaScratch, DeltaShape,
     DeltaState, DeltaWeights, KvCache, KvDtype, Pool, RopeTable, attention, gated_delta_net,

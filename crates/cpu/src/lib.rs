@@ -4,6 +4,11 @@
 //! AVX-512, AVX2 and the portable path, which is also what NEON runs; the best is chosen at run
 //! time. It knows the block layouts of `lily-weights` and nothing of the model.
 
+#![allow(
+    clippy::inline_always,
+    reason = "the code of a kernel has to end up in the functions that enable its instructions"
+)]
+
 mod activations;
 mod attention;
 mod buffer;

@@ -10,7 +10,7 @@ pub(crate) fn exp<S: Lanes>(s: S, x: S::V) -> S::V {
     // -127 ln 2, where the result becomes 0, and 127.49 ln 2.
     let x = s.max(s.splat(-88.029_69), s.min(s.splat(88.368_5), x));
     let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
-    let r = s.mul_add(n, s.splat(-0.693_359_375), x);
+    let r = s.mul_add(n, s.splat(-0.693_359_4), x);
     let r = s.mul_add(n, s.splat(2.121_944_4e-4), r);
     let mut p = s.splat(1.987_569_2e-4);
     for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {

@@ -61,18 +61,15 @@ fn largest(logits: &[f32], experts: &mut [u32], values: &mut [f32]) {
     }
 }
 
-/// Softmax of a descending row. Rows without a finite value share equally.
+/// Softmax of a descending row. Infinities share the weight equally.
 fn softmax(row: &mut [f32]) {
     let max = row[0];
-    if !max.is_finite() {
-        let n_max = row.iter().filter(|&&v| v == max).count() as f32;
-        row.iter_mut().for_each(|v| *v = if *v == max { 1.0 / n_max } else { 0.0 });
-        return;
-    }
     let mut sum = 0.0;
-    for v in row.iter_mut() {
-        *v = (*v - max).exp();
+    for v in &mut *row {
+        *v = if max.is_finite() { (*v - max).exp() } else { f32::from(*v >= max) };
         sum += *v;
     }
-    row.iter_mut().for_each(|v| *v /= sum);
+    for v in row {
+        *v /= sum;
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A kernel is one generic, always inlined function over [`Lanes`]; [`dispatched`] compiles it for
 //! each instruction set and picks one at run time. [`Portable`] is the reference: the same code
-//! over arrays. It is also what AArch64 runs, where NEON is always on and the compiler turns the
+//! over arrays. It is also what `AArch64` runs, where NEON is always on and the compiler turns the
 //! array operations into it.
 
 #[cfg(test)]

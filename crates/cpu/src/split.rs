@@ -24,6 +24,7 @@ impl<'a, T> Split<'a, T> {
     /// # Safety
     /// No value of the range may be part of another slice that is alive.
     #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "the caller keeps the parts disjoint")]
     pub(crate) unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "a part lies in its slice");
         // SAFETY: the range is inside the slice, as just checked.

@@ -13,7 +13,7 @@ pub(crate) struct Lhs<'a> {
     pub(crate) k_stride: usize,
 }
 
-impl<'a> Lhs<'a> {
+impl Lhs<'_> {
     /// The operand without its first `rows` rows.
     #[inline(always)]
     fn skip(self, rows: usize) -> Self {

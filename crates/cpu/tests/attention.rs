@@ -100,7 +100,9 @@ impl Case {
         let mut keys = heads(&self.k, &self.k_gain);
         for (i, key) in keys.iter_mut().enumerate() {
             self.rotate(i / n_kv_heads, key);
-            key.iter_mut().for_each(|k| *k = stored(*k));
+            for k in key {
+                *k = stored(*k);
+            }
         }
         let values: Vec<Vec<f64>> = self
             .v
@@ -137,7 +139,7 @@ impl Case {
     /// is off too, and a mean of values by that much of the largest value, plus the rounding of
     /// its own sum over the tokens. A bf16 cache rounds exactly as the reference does, except
     /// where rounding errors before fall on the other side of a tie: such a key element moves by
-    /// 2^-8 of itself and its score by at most 2^-8 |q_i| |k_i| / sqrt(d), for which the largest
+    /// 2^-8 of itself and its score by at most 2^-8 q k / sqrt(d), for which the largest
     /// elements, about 4 times gain 2 each, give 64 2^-8 / sqrt(d) < 1 / (4 sqrt(d)). The share of
     /// one token in the mean carries it, so the mean moves by far less than 1 / (16 sqrt(d)).
     fn tolerance(&self, dtype: KvDtype) -> f64 {

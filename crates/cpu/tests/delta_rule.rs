@@ -133,7 +133,9 @@ impl Case {
                 let beta = sigmoid(f64::from(self.b[at]));
                 let step = softplus(f64::from(self.a[at]) + f64::from(self.dt_bias[head]));
                 let decay = (f64::from(self.decay[head]) * step).exp();
-                state.iter_mut().for_each(|s| *s *= decay);
+                for s in &mut *state {
+                    *s *= decay;
+                }
                 let seen = |state: &[f64], key: &[f64], j: usize| -> f64 {
                     (0..dk).map(|i| state[i * dv + j] * key[i]).sum()
                 };

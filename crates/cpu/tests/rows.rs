@@ -40,7 +40,9 @@ proptest! {
         let mut logits = Random::new(seed).normals(n_tokens * n_experts, 3.0);
         if coarse {
             // Many ties.
-            logits.iter_mut().for_each(|x| *x = x.round());
+            for x in &mut logits {
+                *x = x.round();
+            }
         }
         let mut routes = Routes { n_tokens: 9, top_k: 9, experts: vec![9; 9], weights: vec![9.; 9] };
         route(&Pool::new(2), &logits, n_experts, top_k, &mut routes);

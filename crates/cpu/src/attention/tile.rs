@@ -164,7 +164,9 @@ fn load_queries<S: Lanes>(s: S, queries: &Queries<'_>, tile: &Tile, group: usize
         q.copy_from_slice(&queries.qg[(token * shape.n_heads + head) * 2 * d..][..d]);
         rms_norm_in_place(s, q, queries.gain, shape.eps);
         queries.rope.rotate(queries.first_position + token, q);
-        q.iter_mut().for_each(|q| *q *= scale);
+        for q in q {
+            *q *= scale;
+        }
     }
 }
 

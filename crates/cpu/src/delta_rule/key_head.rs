@@ -397,7 +397,9 @@ impl Chunk {
 #[inline(always)]
 fn l2_norm<S: Lanes>(s: S, x: &mut [f32], scale: f32) {
     let factor = scale / (sum_of_squares(s, x) + L2_EPS).sqrt();
-    x.iter_mut().for_each(|x| *x *= factor);
+    for x in x {
+        *x *= factor;
+    }
 }
 
 #[inline(always)]

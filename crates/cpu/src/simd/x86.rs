@@ -1,6 +1,7 @@
 //! AVX-512 and AVX2.
 
 use super::{Bf16Line, Lanes, mul_add_pair, splat_pair};
+#[allow(clippy::wildcard_imports, reason = "the names carry their prefix")]
 use std::arch::x86_64::*;
 
 /// AVX-512 F, VL, BW, DQ, and with `BF16` also that extension, whose products of bf16 are

@@ -3,10 +3,10 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 /// A small generator, so that a failing case is named by its seed.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed ^ 0x9e37_79b9_7f4a_7c15)
     }
 
@@ -20,55 +20,55 @@ impl Random {
     }
 
     /// In `low..high`.
-    pub fn uniform(&mut self, low: f32, high: f32) -> f32 {
+    pub(crate) fn uniform(&mut self, low: f32, high: f32) -> f32 {
         low + (high - low) * (self.next() >> 40) as f32 / (1_u64 << 24) as f32
     }
 
     /// About normal with variance 1.
-    pub fn normal(&mut self) -> f32 {
+    pub(crate) fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.uniform(-0.5, 0.5)).sum()
     }
 
-    pub fn normals(&mut self, n: usize, scale: f32) -> Vec<f32> {
+    pub(crate) fn normals(&mut self, n: usize, scale: f32) -> Vec<f32> {
         (0..n).map(|_| scale * self.normal()).collect()
     }
 
-    pub fn uniforms(&mut self, n: usize, low: f32, high: f32) -> Vec<f32> {
+    pub(crate) fn uniforms(&mut self, n: usize, low: f32, high: f32) -> Vec<f32> {
         (0..n).map(|_| self.uniform(low, high)).collect()
     }
 }
 
-pub fn wide(x: &[f32]) -> Vec<f64> {
+pub(crate) fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|&x| f64::from(x)).collect()
 }
 
-pub fn sigmoid(x: f64) -> f64 {
+pub(crate) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-pub fn silu(x: f64) -> f64 {
+pub(crate) fn silu(x: f64) -> f64 {
     x * sigmoid(x)
 }
 
-pub fn softplus(x: f64) -> f64 {
+pub(crate) fn softplus(x: f64) -> f64 {
     (-x.abs()).exp().ln_1p() + x.max(0.0)
 }
 
-pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-pub fn rms_norm(x: &[f64], gain: &[f64], eps: f64) -> Vec<f64> {
+pub(crate) fn rms_norm(x: &[f64], gain: &[f64], eps: f64) -> Vec<f64> {
     let scale = 1.0 / (dot(x, x) / x.len() as f64 + eps).sqrt();
     x.iter().zip(gain).map(|(x, gain)| x * scale * gain).collect()
 }
 
-pub fn max_abs(x: &[f64]) -> f64 {
+pub(crate) fn max_abs(x: &[f64]) -> f64 {
     x.iter().fold(0.0, |max, x| x.abs().max(max))
 }
 
 /// Panics if a value is further than `tolerance` from its reference, or not a number.
-pub fn assert_close(what: &str, actual: &[f32], expected: &[f64], tolerance: f64) {
+pub(crate) fn assert_close(what: &str, actual: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(actual.len(), expected.len(), "{what}: as many values");
     let worst = actual
         .iter()
