@@ -22,7 +22,8 @@ const TILE_ROWS: usize = 64;
 const TILES_ENOUGH: usize = 16;
 /// The most spans that the keys are cut into.
 const SPANS_MAX: usize = 32;
-/// Pages of a span: the first tile of keys and values of a span is not fetched ahead.
+/// Pages of a span: the first keys and values of a span may have been fetched ahead by another
+/// thread, so short spans wait for memory more often.
 const SPAN_PAGES_MIN: usize = 2;
 
 /// Dimensions of an attention layer.
@@ -80,7 +81,10 @@ pub struct AttentionScratch {
 /// attends causally to the whole cache and multiplies with the sigmoid of the gate.
 ///
 /// # Numerics
-/// f32 throughout; a bf16 cache rounds keys and values and nothing else.
+/// f32 throughout, with an f32 cache. A bf16 cache rounds keys and values to 2^-9 of themselves.
+/// Where the machine multiplies bf16 natively, queries and softmax weights are then rounded as
+/// well: a score moves by at most `2^-9 |q| |k| / sqrt(head_dim)`, no more than by the rounding of
+/// the key, and the mean of the values by at most twice that, and 2^-9, of the largest value.
 pub fn attention(pool: &Pool, args: AttentionArgs<'_>) {
     let AttentionArgs { shape, rope, q_gain, k_gain, qg, k, v, first_position, .. } = args;
     let AttentionArgs { cache, out, scratch, .. } = args;

@@ -1,6 +1,10 @@
 //! Which experts a token goes to, and with what weights.
 
 use crate::Pool;
+use crate::split::Split;
+
+/// About 20 us of work, well above what a fork-join costs.
+const TOKENS_PER_TASK: usize = 64;
 
 /// The chosen experts of every token, row-major `[n_tokens, top_k]`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,7 +23,7 @@ pub struct Routes {
 ///
 /// Equal logits go to the lower index. NaN counts as the smallest value, so a broken row still
 /// names valid experts.
-pub fn route(_pool: &Pool, logits: &[f32], n_experts: usize, top_k: usize, routes: &mut Routes) {
+pub fn route(pool: &Pool, logits: &[f32], n_experts: usize, top_k: usize, routes: &mut Routes) {
     assert!(
         n_experts > 0 && logits.len().is_multiple_of(n_experts),
         "router logits are whole rows"
@@ -35,11 +39,22 @@ pub fn route(_pool: &Pool, logits: &[f32], n_experts: usize, top_k: usize, route
     routes.experts.resize(n_tokens * top_k, 0);
     routes.weights.clear();
     routes.weights.resize(n_tokens * top_k, 0.0);
-    let rows = routes.experts.chunks_exact_mut(top_k).zip(routes.weights.chunks_exact_mut(top_k));
-    for ((experts, weights), logits) in rows.zip(logits.chunks_exact(n_experts)) {
-        largest(logits, experts, weights);
-        softmax(weights);
-    }
+    let experts = Split::new(&mut routes.experts);
+    let weights = Split::new(&mut routes.weights);
+    pool.run(n_tokens.div_ceil(TOKENS_PER_TASK), &|task| {
+        let first = task * TOKENS_PER_TASK;
+        let end = (first + TOKENS_PER_TASK).min(n_tokens);
+        // SAFETY: every task has its own tokens.
+        let experts = unsafe { experts.part(first * top_k..end * top_k) };
+        // SAFETY: as above.
+        let weights = unsafe { weights.part(first * top_k..end * top_k) };
+        let rows = experts.chunks_exact_mut(top_k).zip(weights.chunks_exact_mut(top_k));
+        let logits = logits[first * n_experts..end * n_experts].chunks_exact(n_experts);
+        for ((experts, weights), logits) in rows.zip(logits) {
+            largest(logits, experts, weights);
+            softmax(weights);
+        }
+    });
 }
 
 /// The `experts.len()` largest logits, best first, by insertion into a sorted list.

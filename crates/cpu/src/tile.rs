@@ -73,8 +73,9 @@ pub(crate) fn multiply<S: Lanes>(
     let Extent { rows, k, columns } = extent;
     assert!(columns.is_multiple_of(S::N), "columns are whole vectors");
     lhs.check(rows, k);
-    // Few rows: all columns at once, so that the right operand is read in the order of memory.
-    if rows <= 2 || k == 1 {
+    // Few rows: all columns at once, so that the right operand, which may have to come from far
+    // away, is read in the order of memory.
+    if rows <= 8 || k == 1 {
         let mut c = 0;
         while c < columns {
             let n = if columns - c >= 8 * S::N { 8 } else { 1 };

@@ -26,6 +26,9 @@ use std::ops::Range;
 /// earlier token of the chunk.
 pub(super) const CHUNK: usize = 16;
 
+/// Chunks shorter than this are not padded for products of whole vectors.
+const SHORT: usize = 8;
+
 /// Added to the sum of squares of a query or key.
 const L2_EPS: f32 = 1e-6;
 
@@ -66,13 +69,13 @@ struct Chunk {
     y: Vec<f32>,
     /// Keys and queries transposed, `[k_head_dim, 2, pitch]`.
     kq: Vec<f32>,
-    /// Tokens that `kq` has room for: 1, or CHUNK with zeros after the last.
+    /// Tokens that `kq` has room for: those of a short chunk, or CHUNK with zeros after the last.
     pitch: usize,
     /// `k_i . k_j`, then `q_i . k_j`, `[2, CHUNK, CHUNK]`.
     dots: Vec<f32>,
     /// The same times the decay from `j` to `i`.
     decayed: Vec<f32>,
-    /// `S^T k_i`, then `S^T q_i`, `[2, CHUNK, v_head_dim]`. The outputs replace the latter.
+    /// `S^T k_i`, then `S^T q_i`, `[2, pitch, v_head_dim]`. The outputs replace the latter.
     seen: Vec<f32>,
     /// Corrections, `[CHUNK, v_head_dim]`.
     n: Vec<f32>,
@@ -285,7 +288,7 @@ impl Chunk {
             conv_silu(s, rows, filter, (tokens.start, n), &mut self.y[at..], row);
         }
 
-        self.pitch = if n == 1 { 1 } else { CHUNK };
+        self.pitch = if n < SHORT { n } else { CHUNK };
         let pitch = self.pitch;
         let kq = &mut self.kq[..2 * pitch * dk];
         if n < pitch {
@@ -301,10 +304,15 @@ impl Chunk {
             }
         }
 
-        if n == 1 {
-            // The only product that a single token needs.
-            let (q, k) = self.y[..2 * dk].split_at(dk);
-            self.dots[CHUNK * CHUNK] = dot(s, q, k);
+        if pitch < CHUNK {
+            for i in 0..n {
+                let (q, k) = self.y[i * row..][..2 * dk].split_at(dk);
+                for j in 0..=i {
+                    let earlier = &self.y[j * row + dk..][..dk];
+                    self.dots[i * CHUNK + j] = dot(s, k, earlier);
+                    self.dots[(CHUNK + i) * CHUNK + j] = dot(s, q, earlier);
+                }
+            }
             return;
         }
         let (k_dots, q_dots) = self.dots.split_at_mut(CHUNK * CHUNK);
@@ -326,18 +334,17 @@ impl Chunk {
     fn read<S: Lanes>(&mut self, s: S, task: &KeyHead<'_>, i: usize, gates: &Gates, state: &[f32]) {
         let DeltaShape { k_head_dim: dk, v_head_dim: dv, .. } = *task.shape;
         let n = gates.n_tokens;
-        if n == 1 {
-            // Both rows in one pass over the state.
-            let extent = Extent { rows: 2, k: dk, columns: dv };
-            let lhs = Lhs { values: &self.kq, row_stride: 1, k_stride: 2 };
-            let rhs = Rhs { values: state, stride: dv };
-            multiply(s, extent, lhs, rhs, Old::Drop, &mut self.seen, CHUNK * dv);
+        let (pitch, rhs) = (self.pitch, Rhs { values: state, stride: dv });
+        if n == pitch {
+            // Keys and queries in one pass over the state.
+            let extent = Extent { rows: 2 * n, k: dk, columns: dv };
+            let lhs = Lhs { values: &self.kq, row_stride: 1, k_stride: 2 * pitch };
+            multiply(s, extent, lhs, rhs, Old::Drop, &mut self.seen, dv);
         } else {
-            let (by_k, by_q) = self.seen.split_at_mut(CHUNK * dv);
-            for (from, seen) in [(0, by_k), (CHUNK, by_q)] {
+            let (by_k, by_q) = self.seen.split_at_mut(pitch * dv);
+            for (from, seen) in [(0, by_k), (pitch, by_q)] {
                 let extent = Extent { rows: n, k: dk, columns: dv };
-                let lhs = Lhs { values: &self.kq[from..], row_stride: 1, k_stride: 2 * CHUNK };
-                let rhs = Rhs { values: state, stride: dv };
+                let lhs = Lhs { values: &self.kq[from..], row_stride: 1, k_stride: 2 * pitch };
                 multiply(s, extent, lhs, rhs, Old::Drop, seen, dv);
             }
         }
@@ -363,6 +370,8 @@ impl Chunk {
         while c < dv {
             let v = Rows { values: &self.y[v_at + c..], stride: task.row(), len: dv - c };
             let (n, seen) = (&mut self.n[c..], &mut self.seen[c..]);
+            let (by_k, by_q) = seen.split_at_mut(pitch * dv);
+            let seen = (&*by_k, by_q);
             c += if dv - c >= 8 * S::N {
                 substitute::<S, 8>(s, gates, v, &self.decayed, n, seen, dv)
             } else if dv - c >= 4 * S::N {
@@ -378,7 +387,7 @@ impl Chunk {
     fn finish<S: Lanes>(&self, s: S, task: &KeyHead<'_>, head: usize, tokens: &Range<usize>) {
         let dv = task.shape.v_head_dim;
         for (i, token) in tokens.clone().enumerate() {
-            let o = &self.seen[(CHUNK + i) * dv..][..dv];
+            let o = &self.seen[(self.pitch + i) * dv..][..dv];
             let at = (token * task.shape.n_v_heads + head) * dv;
             // SAFETY: no other task has this value head.
             let out = unsafe { task.out.part(at..at + dv) };
@@ -420,7 +429,7 @@ fn substitute<S: Lanes, const C: usize>(
     v: Rows<'_>,
     decayed: &[f32],
     n: &mut [f32],
-    seen: &mut [f32],
+    (by_k_seen, by_q_seen): (&[f32], &mut [f32]),
     stride: usize,
 ) -> usize {
     let (k_decayed, q_decayed) = decayed.split_at(CHUNK * CHUNK);
@@ -444,12 +453,11 @@ fn substitute<S: Lanes, const C: usize>(
         let v = v.row(t);
         for c in 0..C {
             let at = t * stride + c * S::N;
-            let predicted = s.mul_add(decay, s.load(&seen[at..]), by_k[c]);
+            let predicted = s.mul_add(decay, s.load(&by_k_seen[at..]), by_k[c]);
             let corrected = s.mul(beta, s.sub(s.load(&v[c * S::N..]), predicted));
             s.store(corrected, &mut n[at..]);
-            let at = CHUNK * stride + at;
-            let earlier = s.mul_add(decay, s.load(&seen[at..]), by_q[c]);
-            s.store(s.mul_add(last, corrected, earlier), &mut seen[at..]);
+            let earlier = s.mul_add(decay, s.load(&by_q_seen[at..]), by_q[c]);
+            s.store(s.mul_add(last, corrected, earlier), &mut by_q_seen[at..]);
         }
     }
     C * S::N
