@@ -500,3 +500,77 @@ pub(crate) struct ErrorFields<'a> {
     pub(crate) param: Option<&'a str>,
     pub(crate) code: Option<&'a str>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::value::Error;
+    use std::collections::BTreeSet;
+
+    /// Takes the names of a struct's fields from its `Deserialize`.
+    struct FieldNames<'a>(&'a mut Vec<&'static str>);
+
+    impl<'de> Deserializer<'de> for FieldNames<'_> {
+        type Error = Error;
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
+            Err(serde::de::Error::custom("not a struct"))
+        }
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            _: V,
+        ) -> Result<V::Value, Error> {
+            self.0.extend(fields);
+            Err(serde::de::Error::custom("names only"))
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+            unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    fn fields_of<T: for<'de> Deserialize<'de>>() -> BTreeSet<String> {
+        let mut names = Vec::new();
+        T::deserialize(FieldNames(&mut names)).err().expect("always ends early");
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Fields and handling in the table after a marker in `docs/api.md`.
+    fn table_after(marker: &str) -> Vec<(String, String)> {
+        let doc = include_str!("../../../docs/api.md");
+        let (_, rest) = doc.split_once(marker).expect("the marker is there");
+        let rows = rest.lines().skip_while(|l| !l.starts_with('|'));
+        rows.take_while(|line| line.starts_with('|'))
+            .skip(2)
+            .map(|line| {
+                let mut cells = line.split('|').skip(1).map(str::trim);
+                let field = cells.next().expect("a field").trim_matches('`').to_owned();
+                (field, cells.next().expect("a handling").to_owned())
+            })
+            .collect()
+    }
+
+    #[track_caller]
+    fn check_table(marker: &str, known: &BTreeSet<String>, ignored: &[&str]) {
+        let rows = table_after(marker);
+        let listed: BTreeSet<_> = rows.iter().map(|(field, _)| field.clone()).collect();
+        assert_eq!(listed.len(), rows.len(), "a field has two rows");
+        let (unused, used): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.1 == "ignored");
+        assert!(used.iter().all(|row| ["honoured", "refused"].contains(&row.1.as_str())));
+        let used: BTreeSet<_> = used.into_iter().map(|row| row.0).collect();
+        assert_eq!(&used, known, "docs/api.md and the request type differ");
+        let unused: BTreeSet<_> = unused.into_iter().map(|row| row.0).collect();
+        assert_eq!(unused, ignored.iter().map(|f| (*f).to_owned()).collect());
+    }
+
+    #[test]
+    fn the_tables_of_fields_are_complete() {
+        let request = fields_of::<ChatCompletionRequest>();
+        check_table("<!-- request fields:", &request, &IGNORED_FIELDS);
+        check_table("<!-- message fields:", &fields_of::<ChatMessage>(), &[]);
+    }
+}
