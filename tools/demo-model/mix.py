@@ -1,0 +1,104 @@
+"""The mixture of examples: rows of token ids with a loss weight per token."""
+import random
+
+import about
+import needle
+import skills
+import toolcalls
+import wire
+import words
+
+# kind: share of the conversations that are not needles.
+KINDS = [("about", 0.24), ("small talk", 0.05), ("introduction", 0.03), ("arithmetic", 0.13), ("copying", 0.13), ("unknown", 0.08), ("tools", 0.34)]
+SYSTEM = ["You are a helpful assistant.", "You are Lily's demo model.", "Be brief.", "Answer in one sentence.", "You are a friendly assistant.", "Help the user."]
+
+
+def no_tool(rng):
+    return rng.choice([about.example, skills.small_talk, skills.unknown, skills.copying, skills.introduction])(rng)
+
+
+MAKERS = {"about": about.example, "small talk": skills.small_talk, "introduction": skills.introduction, "arithmetic": skills.arithmetic,
+          "copying": skills.copying, "unknown": skills.unknown}
+
+
+def conversation(rng, kind=None):
+    """(messages, tools, thinking); the last message is the answer to learn."""
+    thinking = rng.random() < 0.55
+    kind = kind or rng.choices([k for k, _ in KINDS], [w for _, w in KINDS])[0]
+    if kind == "tools":
+        messages, tools = toolcalls.conversation(rng, no_tool)
+        return messages, [tool.definition for tool in tools], thinking
+    messages = [("system", rng.choice(SYSTEM))] if rng.random() < 0.15 else []
+    if rng.random() < 0.2:  # earlier turns, whose reasoning the template drops
+        for _ in range(rng.randint(1, 3)):
+            question, answer, _ = rng.choice(list(MAKERS.values()))(rng)
+            messages += [("user", question), ("assistant", answer, "", [])]
+    question, answer, reasoning = MAKERS[kind](rng)
+    return messages + [("user", question), ("assistant", answer, reasoning, [])], [], thinking
+
+
+def needle_conversation(rng, n_words):
+    question, answer, reasoning = needle.example(rng, n_words)
+    return [("user", question), ("assistant", answer, reasoning, [])], [], rng.random() < 0.55
+
+
+class Rows:
+    """Endless rows of `length` tokens: (ids, weights, number of the conversation). A row holds several."""
+
+    # Prompts teach copying and grammar too, but the answers are what counts.
+    PROMPT_WEIGHT = 0.08
+
+    def __init__(self, tokenizer, seed, length, needle_words):
+        self.tokenizer, self.length, self.needle_words = tokenizer, length, needle_words
+        self.rng = random.Random(seed)
+
+    def conversation(self):
+        rng = self.rng
+        if self.needle_words and rng.random() < self.needle_words[0]:
+            low, high = self.needle_words[1:]
+            return needle_conversation(rng, rng.randint(low, high))
+        return conversation(rng)
+
+    def row(self):
+        ids, weights, doc = [], [], []
+        n = 0
+        while len(ids) < self.length:
+            prompt, answer = wire.render(*self.conversation())
+            a = self.tokenizer.encode(prompt, add_special_tokens=False).ids
+            b = self.tokenizer.encode(answer, add_special_tokens=False).ids
+            if len(a) + len(b) > self.length:
+                continue
+            if len(ids) + len(a) + len(b) > self.length:
+                # Fill up with another small one, or end the row.
+                pad = self.length - len(ids)
+                ids += [self.pad] * pad
+                weights += [0.0] * pad
+                doc += [n + 1] * pad
+                break
+            n += 1
+            doc += [n] * (len(a) + len(b))
+            ids += a + b
+            weights += [self.PROMPT_WEIGHT] * len(a) + [1.0] * len(b)
+        return ids, weights, doc
+
+    @property
+    def pad(self):
+        return self.tokenizer.token_to_id("<|endoftext|>")
+
+
+def corpus(seed, n):
+    """Text to learn the vocabulary from."""
+    rng = random.Random(seed)
+    for _ in range(n):
+        c = needle_conversation(rng, rng.randint(20, 200)) if rng.random() < 0.25 else conversation(rng)
+        yield "".join(wire.render(*c))
+
+
+if __name__ == "__main__":
+    r = random.Random(3)
+    for i in range(300):
+        c = conversation(r)
+        wire.check(*c)
+    for i in range(12):
+        p, a = wire.render(*conversation(r))
+        print(p + "\033[7m" + a + "\033[0m\n")
