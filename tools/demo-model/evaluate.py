@@ -133,7 +133,9 @@ def load(path, device):
         sys.path.insert(0, str(ROOT / "tests/golden"))
         import to_mlx
         to_mlx.BITS = 8
-        tensors = {k: torch.from_numpy(v.copy()) for k, v in to_mlx.to_hf_names(str(path))[1].items()}
+        # The converter drops the prefix that the published names have.
+        full = lambda name: name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name
+        tensors = {full(k): torch.from_numpy(v.copy()) for k, v in to_mlx.to_hf_names(str(path))[1].items()}
     else:
         tensors = torch.load(path, map_location="cpu")
     return Demo().to(device).load_hf(tensors).eval()
