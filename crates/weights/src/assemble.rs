@@ -1,7 +1,7 @@
 //! From named tensors to [`ModelWeights`]: every tensor is asked for once, by canonical name, with
 //! the shape that `config.json` implies. What nobody asked for does not belong.
 
-use crate::error::{DOWNLOAD_AGAIN, MATCHING_FILES};
+use crate::error::{CHECK_DOWNLOAD, DOWNLOAD_AGAIN, MATCHING_FILES};
 use crate::formats::NormGain;
 use crate::mapping::Bytes;
 use crate::matrix::Data;
@@ -114,7 +114,7 @@ impl Tensors {
     fn delta_net(&mut self, p: &str, shape: &Shape) -> Result<GatedDeltaNetWeights, WeightsError> {
         let (hidden, heads, width) = (shape.hidden, shape.n_v_heads, shape.value_width());
         let (channels, taps) = (shape.conv_channels(), shape.conv_kernel);
-        let a_log = self.vector(&format!("{p}.A_log"), &[&[heads]])?;
+        let decay = self.decay(&format!("{p}.A_log"), heads)?;
         Ok(GatedDeltaNetWeights {
             in_proj_qkv: self.matrix(&format!("{p}.in_proj_qkv"), channels, hidden)?,
             in_proj_z: self.matrix(&format!("{p}.in_proj_z"), width, hidden)?,
@@ -126,7 +126,7 @@ impl Tensors {
                 &format!("{p}.conv1d.weight"),
                 &[&[channels, 1, taps], &[channels, taps, 1], &[channels, taps]],
             )?,
-            decay: a_log.iter().map(|a_log| -a_log.exp()).collect(),
+            decay,
             dt_bias: self.vector(&format!("{p}.dt_bias"), &[&[heads]])?,
             norm: self.vector(&format!("{p}.norm.weight"), &[&[shape.v_head_dim]])?,
         })
@@ -140,9 +140,17 @@ impl Tensors {
             expert_gate,
             expert_up,
             expert_down,
-            shared_gate_proj: self.matrix(&format!("{p}.shared_expert.gate_proj"), width, hidden)?,
+            shared_gate_proj: self.matrix(
+                &format!("{p}.shared_expert.gate_proj"),
+                width,
+                hidden,
+            )?,
             shared_up_proj: self.matrix(&format!("{p}.shared_expert.up_proj"), width, hidden)?,
-            shared_down_proj: self.matrix(&format!("{p}.shared_expert.down_proj"), hidden, width)?,
+            shared_down_proj: self.matrix(
+                &format!("{p}.shared_expert.down_proj"),
+                hidden,
+                width,
+            )?,
             shared_expert_gate: self.matrix(&format!("{p}.shared_expert_gate"), 1, hidden)?,
         })
     }
@@ -187,7 +195,7 @@ impl Tensors {
     fn take(&mut self, name: &str) -> Result<NamedTensor, WeightsError> {
         self.by_name.remove(name).ok_or_else(|| WeightsError::MissingTensor {
             tensor: name.to_owned(),
-            remedy: "the download may be incomplete: check that every file is there",
+            remedy: CHECK_DOWNLOAD,
         })
     }
 
@@ -201,7 +209,31 @@ impl Tensors {
         if !shapes.contains(&&tensor.shape[..]) {
             return Err(wrong(&named, format!("{:?}", shapes[0])));
         }
-        Ok(to_f32(dtype, tensor.bytes.as_slice()))
+        let values = to_f32(dtype, tensor.bytes.as_slice());
+        match values.iter().find(|x| !x.is_finite()) {
+            None => Ok(values),
+            Some(x) => Err(WeightsError::WrongTensor {
+                tensor: named.stored_name,
+                expected: "finite values".to_owned(),
+                found: format!("with {x} in it"),
+                remedy: DOWNLOAD_AGAIN,
+            }),
+        }
+    }
+
+    /// `-exp(A_log)`
+    fn decay(&mut self, name: &str, heads: usize) -> Result<Vec<f32>, WeightsError> {
+        let a_log = self.vector(name, &[&[heads]])?;
+        let decay: Vec<f32> = a_log.iter().map(|a_log| -a_log.exp()).collect();
+        match decay.iter().zip(&a_log).find(|(decay, _)| !decay.is_finite()) {
+            None => Ok(decay),
+            Some((_, a_log)) => Err(WeightsError::WrongTensor {
+                tensor: name.to_owned(),
+                expected: "values with a finite exponential".to_owned(),
+                found: format!("with {a_log} in it"),
+                remedy: DOWNLOAD_AGAIN,
+            }),
+        }
     }
 
     /// A `(1 + w)` norm as its final gain.
@@ -215,7 +247,12 @@ impl Tensors {
         Ok(gain)
     }
 
-    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<WeightMatrix, WeightsError> {
+    fn matrix(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<WeightMatrix, WeightsError> {
         self.weight(name, &[rows], cols)
     }
 
@@ -252,7 +289,7 @@ impl Tensors {
         if self.by_name.contains_key(&format!("{name}.scales")) {
             let scales = self.take(&format!("{name}.scales"))?;
             let biases = self.take(&format!("{name}.biases"))?;
-            return self.affine(&weight, &scales, &biases, lead, cols);
+            return self.affine(name, [&weight, &scales, &biases], lead, cols);
         }
         self.plain(&weight, lead, cols)
     }
@@ -277,14 +314,13 @@ impl Tensors {
 
     fn affine(
         &mut self,
-        weight: &NamedTensor,
-        scales: &NamedTensor,
-        biases: &NamedTensor,
+        name: &str,
+        [weight, scales, biases]: [&NamedTensor; 3],
         lead: &[usize],
         cols: usize,
     ) -> Result<WeightMatrix, WeightsError> {
         let module = weight.stored_name.trim_end_matches(".weight");
-        let quant = self.quantization.as_ref().and_then(|quantization| quantization.of(module));
+        let quant = self.quantization.as_ref().and_then(|quantization| quantization.of(name));
         let Some(quant) = quant else {
             return Err(WeightsError::UnsupportedQuantisation {
                 module: module.to_owned(),
@@ -310,7 +346,10 @@ impl Tensors {
         };
         for tensor in [scales, biases] {
             if tensor.tensor.dtype != scales.tensor.dtype || tensor.tensor.shape != group_shape {
-                return Err(wrong(tensor, format!("{} {group_shape:?}", scales.tensor.dtype.name())));
+                return Err(wrong(
+                    tensor,
+                    format!("{} {group_shape:?}", scales.tensor.dtype.name()),
+                ));
             }
         }
         let data = Data::Affine {

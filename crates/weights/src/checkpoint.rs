@@ -1,21 +1,17 @@
 //! Opening a checkpoint: a directory, or files inside the program.
 
 use crate::assemble::{NamedTensor, Tensors, assemble};
-use crate::config::{Config, token_ids};
+use crate::config::Config;
 use crate::error::DOWNLOAD_AGAIN;
 use crate::formats::{Role, hf, mlx};
-use crate::mapping::Mapping;
+use crate::index::{self, Index};
 use crate::safetensors::{self, StoredTensor};
+use crate::source::{Source, missing_file};
 use crate::summary::Summary;
-use crate::{ModelWeights, Shape, WeightsError};
+use crate::{GenerationConfig, ModelWeights, Shape, WeightsError};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-
-/// Configuration and text files are some megabytes at most (a tokenizer has 13).
-const TEXT_FILE_BYTES_MAX: u64 = 256 << 20;
-/// The published bf16 checkpoint has 26 shards, the FP8 one 42.
-const SHARDS_MAX: usize = 4096;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// How a checkpoint is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -27,25 +23,6 @@ pub enum Format {
     MlxAffine,
     /// Random weights made in memory.
     Random,
-}
-
-/// Sampling values of `generation_config.json` and the ids that end an answer.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct GenerationConfig {
-    /// The union of both config files, in order, without repetition.
-    pub eos_token_ids: Vec<u32>,
-    /// `temperature`
-    pub temperature: Option<f32>,
-    /// `top_p`
-    pub top_p: Option<f32>,
-    /// `top_k`
-    pub top_k: Option<u32>,
-    /// `min_p`
-    pub min_p: Option<f32>,
-    /// `presence_penalty`
-    pub presence_penalty: Option<f32>,
-    /// `repetition_penalty`
-    pub repetition_penalty: Option<f32>,
 }
 
 /// An opened checkpoint.
@@ -148,12 +125,6 @@ fn missing_config(dir: &Path) -> WeightsError {
     not_a_checkpoint(dir, "it has no config.json", remedy)
 }
 
-/// Where the files of a checkpoint are.
-enum Source<'a> {
-    Directory(&'a Path),
-    Embedded(&'a [EmbeddedFile]),
-}
-
 impl Source<'_> {
     fn open(&self, progress: &mut dyn FnMut(Progress)) -> Result<Checkpoint, WeightsError> {
         let config = self.text("config.json")?.ok_or_else(|| missing_file("config.json"))?;
@@ -162,9 +133,13 @@ impl Source<'_> {
             Some(_) => Format::MlxAffine,
             None => Format::HfSafetensors,
         };
+        let generation = self.text("generation_config.json")?.unwrap_or_else(|| b"{}".to_vec());
+        let generation = GenerationConfig::parse(&generation, &config.eos_token_ids)?;
         let (by_name, vision) = self.tensors(format, progress)?;
+        let shapes = by_name.values().map(|x| (&*x.stored_name, &*x.tensor.shape));
+        let is_converted = mlx::is_converted(shapes).unwrap_or(format == Format::MlxAffine);
         let tensors = Tensors {
-            norm_gain: if is_mlx(format, &by_name) { mlx::norm_gain } else { hf::norm_gain },
+            norm_gain: if is_converted { mlx::norm_gain } else { hf::norm_gain },
             by_name,
             quantization: config.quantization,
             copied_bytes: 0,
@@ -172,57 +147,21 @@ impl Source<'_> {
         let (weights, copied_bytes) = assemble(&config.shape, tensors)?;
         let summary = Summary::new(&weights, &vision, copied_bytes)
             .with_bytes_per_token(&weights, &config.shape);
-        let chat_template = self.text("chat_template.jinja")?;
+        let tokenizer_config = self.text("tokenizer_config.json")?;
+        let chat_template = match self.text("chat_template.jinja")? {
+            Some(bytes) => Some(utf8("chat_template.jinja", bytes)?),
+            None => tokenizer_config.as_deref().and_then(template_of),
+        };
         Ok(Checkpoint {
             summary,
             weights,
             format,
             tokenizer: self.text("tokenizer.json")?,
-            chat_template: chat_template.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
-            tokenizer_config: self.text("tokenizer_config.json")?,
-            generation: self.generation(&config.eos_token_ids)?,
+            chat_template,
+            tokenizer_config,
+            generation,
             shape: config.shape,
         })
-    }
-
-    /// The bytes of a configuration file; `None` if there is none.
-    fn text(&self, name: &str) -> Result<Option<Vec<u8>>, WeightsError> {
-        match self {
-            Self::Embedded(files) => {
-                Ok(files.iter().find(|file| file.name == name).map(|file| file.bytes.to_vec()))
-            }
-            Self::Directory(dir) => read_text(&dir.join(name)),
-        }
-    }
-
-    fn map(&self, name: &str) -> Result<Mapping, WeightsError> {
-        match self {
-            Self::Embedded(files) => files
-                .iter()
-                .find(|file| file.name == name)
-                .map(|file| Mapping::Static(file.bytes))
-                .ok_or_else(|| missing_file(name)),
-            Self::Directory(dir) => {
-                let path = dir.join(name);
-                if path.exists() { Mapping::file(&path) } else { Err(missing_file(name)) }
-            }
-        }
-    }
-
-    fn file_names(&self) -> Result<Vec<String>, WeightsError> {
-        let mut names: Vec<String> = match self {
-            Self::Embedded(files) => files.iter().map(|file| file.name.to_owned()).collect(),
-            Self::Directory(dir) => std::fs::read_dir(dir)
-                .map_err(|source| WeightsError::Io { path: PathBuf::from(dir), source })?
-                .flatten()
-                .filter_map(|entry| entry.file_name().into_string().ok())
-                .collect(),
-        };
-        names.retain(|name| {
-            Path::new(name).extension().is_some_and(|e| e == "safetensors") && !name.starts_with('.')
-        });
-        names.sort();
-        Ok(names)
     }
 
     /// All tensors by canonical name, and those of the vision tower.
@@ -231,13 +170,12 @@ impl Source<'_> {
         format: Format,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(BTreeMap<String, NamedTensor>, Vec<StoredTensor>), WeightsError> {
-        let index = self.index()?;
-        let mut files = self.file_names()?;
+        let index = self.text(index::FILE)?.map(|bytes| Index::parse(&bytes)).transpose()?;
+        let mut files = self.weight_files()?;
         if let Some(index) = &index {
             // Beside the indexed shards only an MTP side-car is wanted.
-            let shards: BTreeSet<&String> = index.values().collect();
-            files.retain(|name| !shards.contains(name) && name.contains("mtp"));
-            files.extend(shards.into_iter().cloned());
+            files.retain(|name| !index.contains_file(name) && name.contains("mtp"));
+            files.extend(index.files().cloned());
             files.sort();
         }
         if files.is_empty() {
@@ -251,7 +189,7 @@ impl Source<'_> {
             bytes_done += mapping.bytes().len() as u64;
             let tensors = safetensors::read(file, mapping)?;
             if let Some(index) = &index {
-                check_shard(file, index, &tensors)?;
+                index.check(file, &tensors)?;
             }
             for (stored_name, tensor) in tensors {
                 let role = match format {
@@ -267,68 +205,22 @@ impl Source<'_> {
         }
         Ok((by_name, vision))
     }
+}
 
-    /// `weight_map` of `model.safetensors.index.json`: tensor to file.
-    fn index(&self) -> Result<Option<BTreeMap<String, String>>, WeightsError> {
-        const FILE: &str = "model.safetensors.index.json";
-        let Some(bytes) = self.text(FILE)? else { return Ok(None) };
-        let damaged = |what: &str, expected: &str, found: String| WeightsError::Damaged {
-            file: FILE.to_owned(),
-            what: what.to_owned(),
-            expected: expected.to_owned(),
-            found,
-            remedy: DOWNLOAD_AGAIN,
-        };
-        let index: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| damaged("JSON", "an object", error.to_string()))?;
-        let map = index["weight_map"]
-            .as_object()
-            .ok_or_else(|| damaged("weight_map", "an object", "none".to_owned()))?;
-        let mut files = BTreeMap::new();
-        for (tensor, file) in map {
-            // Only a plain name: the directory is the whole world of a checkpoint. (Files that are
-            // symbolic links are fine: the hub cache is made of them.)
-            let file = file.as_str().filter(|file| is_plain_name(file)).ok_or_else(|| {
-                let what = format!("file of tensor `{tensor}`");
-                let expected = "the name of a .safetensors file in the same directory";
-                damaged(&what, expected, crate::config::shown(file))
-            })?;
-            files.insert(tensor.clone(), file.to_owned());
-        }
-        let n_shards = files.values().collect::<BTreeSet<_>>().len();
-        if n_shards > SHARDS_MAX {
-            let expected = format!("at most {SHARDS_MAX} files");
-            return Err(damaged("weight_map", &expected, format!("{n_shards} files")));
-        }
-        Ok(Some(files))
-    }
+/// The template that older checkpoints keep in `tokenizer_config.json`.
+fn template_of(tokenizer_config: &[u8]) -> Option<String> {
+    let config: Value = serde_json::from_slice(tokenizer_config).ok()?;
+    config["chat_template"].as_str().map(str::to_owned)
+}
 
-    fn generation(&self, config_eos: &[u32]) -> Result<GenerationConfig, WeightsError> {
-        let bytes = self.text("generation_config.json")?.unwrap_or_else(|| b"{}".to_vec());
-        let value: Value =
-            serde_json::from_slice(&bytes).map_err(|error| WeightsError::Damaged {
-                file: "generation_config.json".to_owned(),
-                what: "JSON".to_owned(),
-                expected: "an object".to_owned(),
-                found: error.to_string(),
-                remedy: "repair or remove the file",
-            })?;
-        #[expect(clippy::cast_possible_truncation, reason = "sampling values need no more than f32")]
-        let number = |key: &str| value[key].as_f64().map(|x| x as f32);
-        let mut eos_token_ids = token_ids(value.get("eos_token_id"));
-        eos_token_ids.extend_from_slice(config_eos);
-        let mut seen = BTreeSet::new();
-        eos_token_ids.retain(|id| seen.insert(*id));
-        Ok(GenerationConfig {
-            eos_token_ids,
-            temperature: number("temperature"),
-            top_p: number("top_p"),
-            top_k: value["top_k"].as_u64().and_then(|k| u32::try_from(k).ok()),
-            min_p: number("min_p"),
-            presence_penalty: number("presence_penalty"),
-            repetition_penalty: number("repetition_penalty"),
-        })
-    }
+fn utf8(file: &str, bytes: Vec<u8>) -> Result<String, WeightsError> {
+    String::from_utf8(bytes).map_err(|error| WeightsError::Damaged {
+        file: file.to_owned(),
+        what: "text".to_owned(),
+        expected: "UTF-8".to_owned(),
+        found: error.to_string(),
+        remedy: DOWNLOAD_AGAIN,
+    })
 }
 
 /// An unquantised checkpoint may be Hugging Face's or an MLX bf16 conversion.
@@ -338,43 +230,6 @@ fn role_of_plain(name: &str) -> Role {
     } else {
         hf::role(name)
     }
-}
-
-/// MLX folds the norms; an unquantised MLX file shows itself by its names or by the layout of the
-/// convolution.
-fn is_mlx(format: Format, by_name: &BTreeMap<String, NamedTensor>) -> bool {
-    format == Format::MlxAffine
-        || by_name.values().any(|named| {
-            named.stored_name.ends_with("conv1d.weight")
-                && named.tensor.shape.last() == Some(&1)
-        })
-}
-
-fn is_plain_name(file: &str) -> bool {
-    let mut components = Path::new(file).components();
-    matches!(components.next(), Some(std::path::Component::Normal(_)))
-        && components.next().is_none()
-        && !file.contains(['/', '\\', '\0'])
-        && Path::new(file).extension().is_some_and(|e| e == "safetensors")
-}
-
-fn check_shard(
-    file: &str,
-    index: &BTreeMap<String, String>,
-    tensors: &BTreeMap<String, StoredTensor>,
-) -> Result<(), WeightsError> {
-    for (tensor, shard) in index {
-        if shard == file && !tensors.contains_key(tensor) {
-            return Err(WeightsError::Damaged {
-                file: file.to_owned(),
-                what: format!("tensor `{tensor}`"),
-                expected: "to be here, as the index says".to_owned(),
-                found: "no such tensor".to_owned(),
-                remedy: DOWNLOAD_AGAIN,
-            });
-        }
-    }
-    Ok(())
 }
 
 fn insert(
@@ -395,30 +250,4 @@ fn insert(
             remedy: "remove the file that does not belong to the checkpoint",
         }),
     }
-}
-
-fn missing_file(name: &str) -> WeightsError {
-    WeightsError::MissingTensor {
-        tensor: format!("(file) {name}"),
-        remedy: "the download may be incomplete: check that every file is there",
-    }
-}
-
-fn read_text(path: &Path) -> Result<Option<Vec<u8>>, WeightsError> {
-    let io = |source| WeightsError::Io { path: path.to_owned(), source };
-    let metadata = match std::fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io(error)),
-    };
-    if metadata.len() > TEXT_FILE_BYTES_MAX {
-        return Err(WeightsError::Damaged {
-            file: path.display().to_string(),
-            what: "file size".to_owned(),
-            expected: format!("at most {TEXT_FILE_BYTES_MAX} bytes"),
-            found: format!("{} bytes", metadata.len()),
-            remedy: DOWNLOAD_AGAIN,
-        });
-    }
-    std::fs::read(path).map(Some).map_err(io)
 }

@@ -141,6 +141,12 @@ impl Keys<'_> {
             _ => Ok(()),
         }
     }
+
+    fn token_ids(&self, key: &str) -> Result<Vec<u32>, WeightsError> {
+        token_ids(self.map.get(key)).ok_or_else(|| {
+            self.error(key, "a token id or a list of token ids", "repair or remove the entry")
+        })
+    }
 }
 
 /// A value in an error message, cut so that a hostile file cannot flood the terminal.
@@ -163,35 +169,43 @@ impl Config {
         })?;
         let empty = Map::new();
         let root = Keys { path: "", map: root.as_object().unwrap_or(&empty) };
-        let text = match root.map.get("text_config").and_then(Value::as_object) {
-            Some(map) => Keys { path: "text_config.", map },
+        let text = match root.map.get("text_config") {
+            Some(Value::Object(map)) => Keys { path: "text_config.", map },
+            Some(_) => return Err(root.error("text_config", "an object", NOT_THIS_MODEL)),
             None => Keys { path: "", map: root.map },
         };
-        verify_architecture(&root)?;
+        verify_architecture(&root, &text)?;
         verify_assumptions(&text)?;
+        let quantization = Quantization::parse(root.map, text.map)?;
         let shape = read_shape(&text)?;
         verify_layer_types(&text, &shape)?;
-        let mut eos_token_ids = token_ids(root.map.get("eos_token_id"));
-        eos_token_ids.extend(token_ids(text.map.get("eos_token_id")));
-        Ok(Self { shape, quantization: Quantization::parse(root.map)?, eos_token_ids })
+        let mut eos_token_ids = root.token_ids("eos_token_id")?;
+        eos_token_ids.extend(text.token_ids("eos_token_id")?);
+        Ok(Self { shape, quantization, eos_token_ids })
     }
 }
 
-/// One id or a list of ids; anything else is none.
-pub(crate) fn token_ids(value: Option<&Value>) -> Vec<u32> {
+/// One id or a list of ids; `None` if it is neither. A missing or null key has no ids.
+pub(crate) fn token_ids(value: Option<&Value>) -> Option<Vec<u32>> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match value {
-        Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),
-        Some(one) => id(one).into_iter().collect(),
-        None => Vec::new(),
+        None | Some(Value::Null) => Some(Vec::new()),
+        Some(Value::Array(ids)) => ids.iter().map(id).collect(),
+        Some(one) => id(one).map(|id| vec![id]),
     }
 }
 
-fn verify_architecture(root: &Keys<'_>) -> Result<(), WeightsError> {
+fn verify_architecture(root: &Keys<'_>, text: &Keys<'_>) -> Result<(), WeightsError> {
     const MODEL_TYPES: [&str; 2] = ["qwen3_5_moe", "qwen3_5_moe_text"];
-    let model_type = root.map.get("model_type").and_then(Value::as_str);
-    if !model_type.is_some_and(|name| MODEL_TYPES.contains(&name)) {
+    let is_ours = |keys: &Keys<'_>| {
+        let model_type = keys.map.get("model_type").and_then(Value::as_str);
+        model_type.is_some_and(|name| MODEL_TYPES.contains(&name))
+    };
+    if !is_ours(root) {
         return Err(root.error("model_type", "\"qwen3_5_moe\"", NOT_THIS_MODEL));
+    }
+    if text.map.contains_key("model_type") && !is_ours(text) {
+        return Err(text.error("model_type", "\"qwen3_5_moe_text\"", NOT_THIS_MODEL));
     }
     Ok(())
 }
@@ -269,38 +283,37 @@ fn rms_eps(text: &Keys<'_>) -> Result<f32, WeightsError> {
     let value = text.map.get("rms_norm_eps").map_or(Some(1e-6), Value::as_f64);
     match value {
         #[expect(clippy::cast_possible_truncation, reason = "an epsilon needs no more than f32")]
-        Some(eps) if eps > 0.0 && eps < 1e-2 => Ok(eps as f32),
+        Some(eps) if eps > 1e-30 && eps < 1e-2 => Ok(eps as f32),
         _ => Err(text.error("rms_norm_eps", "a number between 0 and 0.01", SIZE_REMEDY)),
     }
 }
 
 fn rope_keys<'a>(text: &Keys<'a>) -> Result<Keys<'a>, WeightsError> {
-    let rope = ["rope_parameters", "rope_scaling"]
-        .iter()
-        .find_map(|key| text.map.get(*key).and_then(Value::as_object))
-        .ok_or_else(|| text.error("rope_parameters", "an object", NOT_THIS_MODEL))?;
-    let rope = Keys { path: "text_config.rope_parameters.", map: rope };
-    for key in ["rope_type", "type"] {
-        let kind = rope.map.get(key).and_then(Value::as_str);
-        if kind.is_some_and(|kind| !["default", "mrope"].contains(&kind)) {
-            let remedy = "other rotary scalings (YaRN) are not supported yet; remove them to use \
-                          the native context";
-            return Err(rope.error(key, "\"default\"", remedy));
+    let object = |key: &str, path: &'static str| {
+        text.map.get(key).and_then(Value::as_object).map(|map| Keys { path, map })
+    };
+    let parameters = object("rope_parameters", "text_config.rope_parameters.");
+    // The older name; some files carry both, and either may ask for a scaling.
+    let scaling = object("rope_scaling", "text_config.rope_scaling.");
+    for rope in [&parameters, &scaling].into_iter().flatten() {
+        for key in ["rope_type", "type"] {
+            let kind = rope.map.get(key).and_then(Value::as_str);
+            if kind.is_some_and(|kind| !["default", "mrope"].contains(&kind)) {
+                let remedy = "other rotary scalings (YaRN) are not supported yet; remove them to \
+                              use the native context";
+                return Err(rope.error(key, "\"default\"", remedy));
+            }
         }
+        rope.must_be("mrope_interleaved", &true.into())?;
     }
-    rope.must_be("mrope_interleaved", &true.into())?;
-    Ok(rope)
+    parameters.or(scaling).ok_or_else(|| text.error("rope_parameters", "an object", NOT_THIS_MODEL))
 }
 
-fn rotary_dim(
-    text: &Keys<'_>,
-    rope: &Keys<'_>,
-    head_dim: usize,
-) -> Result<usize, WeightsError> {
+fn rotary_dim(text: &Keys<'_>, rope: &Keys<'_>, head_dim: usize) -> Result<usize, WeightsError> {
     let factor = [rope, text]
         .iter()
         .find_map(|keys| keys.map.get("partial_rotary_factor"))
-        .map_or(Some(1.0), Value::as_f64)
+        .and_then(Value::as_f64)
         .filter(|factor| *factor > 0.0 && *factor <= 1.0);
     let error = || rope.error("partial_rotary_factor", "a fraction of the head", SIZE_REMEDY);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 1024")]
@@ -321,11 +334,14 @@ fn rope_theta(text: &Keys<'_>, rope: &Keys<'_>) -> Result<f64, WeightsError> {
 }
 
 fn mrope_section(rope: &Keys<'_>) -> Result<[usize; 3], WeightsError> {
+    let size =
+        |size: &Value| size.as_u64().and_then(|size| u16::try_from(size).ok()).map(usize::from);
     let sizes: Option<Vec<usize>> = rope
         .map
         .get("mrope_section")
         .and_then(Value::as_array)
-        .map(|sizes| sizes.iter().filter_map(Value::as_u64).map(|x| x as usize & 0xffff).collect());
+        .filter(|sizes| sizes.len() == 3)
+        .and_then(|sizes| sizes.iter().map(size).collect());
     sizes
         .and_then(|sizes| sizes.try_into().ok())
         .ok_or_else(|| rope.error("mrope_section", "a list of three sizes", SIZE_REMEDY))
@@ -333,9 +349,8 @@ fn mrope_section(rope: &Keys<'_>) -> Result<[usize; 3], WeightsError> {
 
 fn verify_layer_types(text: &Keys<'_>, shape: &Shape) -> Result<(), WeightsError> {
     let Some(types) = text.map.get("layer_types") else { return Ok(()) };
-    let expected = (0..shape.n_layers).map(|layer| {
-        if shape.is_attention(layer) { "full_attention" } else { "linear_attention" }
-    });
+    let expected = (0..shape.n_layers)
+        .map(|layer| if shape.is_attention(layer) { "full_attention" } else { "linear_attention" });
     let found = types.as_array().map(|types| types.iter().map(Value::as_str));
     if found.is_some_and(|found| found.eq(expected.map(Some))) {
         return Ok(());

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum WeightsError {
     /// A file or directory could not be read.
-    #[error("{path} could not be read: {source}")]
+    #[error("{path} could not be read: {source}; check that it exists and may be read")]
     Io {
         /// The path.
         path: PathBuf,
@@ -61,10 +61,18 @@ pub enum WeightsError {
         /// What to do.
         remedy: &'static str,
     },
+    /// A file that the checkpoint needs is not there.
+    #[error("file `{file}` is missing; {remedy}")]
+    MissingFile {
+        /// Its name.
+        file: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// A tensor is missing.
     #[error("tensor `{tensor}` is missing; {remedy}")]
     MissingTensor {
-        /// The name in this format.
+        /// The canonical name: as Hugging Face calls it, without prefix.
         tensor: String,
         /// What to do.
         remedy: &'static str,
@@ -91,7 +99,10 @@ pub enum WeightsError {
     },
 }
 
-/// For damaged or incomplete files.
+/// For files or tensors that are not there.
+pub(crate) const CHECK_DOWNLOAD: &str =
+    "the download may be incomplete: check that every file is there";
+/// For damaged files.
 pub(crate) const DOWNLOAD_AGAIN: &str = "download the file again";
 /// For files that disagree with `config.json`.
 pub(crate) const MATCHING_FILES: &str =

@@ -22,6 +22,11 @@ pub(crate) enum Mapping {
 impl Mapping {
     pub(crate) fn file(path: &Path) -> Result<Self, WeightsError> {
         let io = |source| WeightsError::Io { path: path.to_owned(), source };
+        // Before opening: a pipe would wait for a writer.
+        let metadata = std::fs::metadata(path).map_err(io)?;
+        if !metadata.is_file() {
+            return Err(io(std::io::Error::other("it is not a regular file")));
+        }
         let file = File::open(path).map_err(io)?;
         if file.metadata().map_err(io)?.len() == 0 {
             return Ok(Self::Static(&[]));

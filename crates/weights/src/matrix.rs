@@ -154,15 +154,13 @@ impl Data {
                 Half::F16(x) => Storage::F16(x),
                 Half::F32(x) => Storage::F32(x),
             },
-            Self::Affine { bits, group, codes, dtype, scales, biases } => {
-                Storage::Affine(Affine {
-                    bits: *bits,
-                    group: *group,
-                    codes: bytemuck::cast_slice(codes.as_slice()),
-                    scales: half(*dtype, scales),
-                    biases: half(*dtype, biases),
-                })
-            }
+            Self::Affine { bits, group, codes, dtype, scales, biases } => Storage::Affine(Affine {
+                bits: *bits,
+                group: *group,
+                codes: bytemuck::cast_slice(codes.as_slice()),
+                scales: half(*dtype, scales),
+                biases: half(*dtype, biases),
+            }),
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The `quantization` entries of `config.json`.
 
 use crate::WeightsError;
+use crate::config::shown;
+use crate::formats::{Role, mlx};
 use crate::quant::affine::{BITS, GROUPS};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 const CONVERT_REMEDY: &str =
     "use an MLX affine conversion (2 to 8 bits) or the bf16 checkpoint of the model";
@@ -15,52 +18,56 @@ pub(crate) struct ModuleQuant {
 }
 
 /// Default and per-module quantisation of an MLX checkpoint.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Quantization {
-    default: Option<ModuleQuant>,
-    modules: Vec<(String, Option<ModuleQuant>)>,
+    default: ModuleQuant,
+    /// By canonical module name; `None` for a module that is not quantised.
+    modules: BTreeMap<String, Option<ModuleQuant>>,
 }
 
 impl Quantization {
     /// Reads `quantization`; `None` if the checkpoint is not quantised.
-    pub(crate) fn parse(root: &Map<String, Value>) -> Result<Option<Self>, WeightsError> {
-        if let Some(entry) = root.get("quantization").filter(|entry| !entry.is_null()) {
-            let map = entry.as_object().ok_or_else(|| unsupported("quantization", entry))?;
-            return Self::parse_mlx(map).map(Some);
+    pub(crate) fn parse(
+        root: &Map<String, Value>,
+        text: &Map<String, Value>,
+    ) -> Result<Option<Self>, WeightsError> {
+        for (key, entry) in [
+            ("quantization", root.get("quantization")),
+            ("quantization_config", root.get("quantization_config")),
+            ("text_config.quantization_config", text.get("quantization_config")),
+        ] {
+            let Some(entry) = entry.filter(|entry| !entry.is_null()) else { continue };
+            let Some(map) = entry.as_object() else {
+                return Err(unsupported(key, format!("{}, not an object", shown(entry))));
+            };
+            // FP8, GPTQ, AWQ and their like name a method; MLX does not.
+            if let Some(method) = map.get("quant_method") {
+                return Err(unsupported(key, format!("quant_method {}", shown(method))));
+            }
+            return Self::parse_mlx(key, map).map(Some);
         }
-        match root.get("quantization_config").filter(|entry| !entry.is_null()) {
-            None => Ok(None),
-            Some(entry) => match entry.as_object() {
-                // Some MLX conversions write only this key.
-                Some(map) if !map.contains_key("quant_method") && map.contains_key("bits") => {
-                    Self::parse_mlx(map).map(Some)
-                }
-                _ => Err(unsupported("quantization_config", &entry["quant_method"])),
-            },
-        }
+        Ok(None)
     }
 
-    fn parse_mlx(map: &Map<String, Value>) -> Result<Self, WeightsError> {
-        let default = module_quant("quantization", map, None)?;
-        let mut modules = Vec::new();
+    fn parse_mlx(key: &str, map: &Map<String, Value>) -> Result<Self, WeightsError> {
+        let default = module_quant(key, map, None)?;
+        let mut modules = BTreeMap::new();
         for (name, entry) in map {
-            match entry {
-                Value::Bool(false) => modules.push((name.clone(), None)),
-                Value::Object(entry) => {
-                    modules.push((name.clone(), Some(module_quant(name, entry, Some(default))?)));
-                }
-                _ => {}
+            let quant = match entry {
+                Value::Bool(false) => None,
+                Value::Object(entry) => Some(module_quant(name, entry, Some(default))?),
+                _ => continue,
+            };
+            if let Role::Text(name) = mlx::role(name) {
+                modules.insert(name, quant);
             }
         }
-        Ok(Self { default: Some(default), modules })
+        Ok(Self { default, modules })
     }
 
-    /// Bits and group of a module that has scales.
+    /// Bits and group of the module of that canonical name, if it may have scales.
     pub(crate) fn of(&self, module: &str) -> Option<ModuleQuant> {
-        self.modules
-            .iter()
-            .find(|(name, _)| name == module)
-            .map_or(self.default, |(_, quant)| *quant)
+        self.modules.get(module).copied().unwrap_or(Some(self.default))
     }
 }
 
@@ -72,7 +79,7 @@ fn module_quant(
     if let Some(mode) = map.get("mode")
         && mode.as_str() != Some("affine")
     {
-        return Err(unsupported(module, mode));
+        return Err(unsupported(module, format!("mode {}", shown(mode))));
     }
     let number = |key: &str, default: Option<usize>| match map.get(key) {
         Some(value) => value.as_u64().and_then(|value| usize::try_from(value).ok()),
@@ -88,10 +95,10 @@ fn module_quant(
     Ok(ModuleQuant { bits, group })
 }
 
-fn unsupported(module: &str, found: &Value) -> WeightsError {
+fn unsupported(module: &str, found: String) -> WeightsError {
     WeightsError::UnsupportedQuantisation {
         module: module.to_owned(),
-        found: crate::config::shown(found),
+        found,
         remedy: CONVERT_REMEDY,
     }
 }
@@ -102,10 +109,6 @@ fn unsupported_value(
     map: &Map<String, Value>,
     expected: &str,
 ) -> WeightsError {
-    let value = map.get(key).map_or_else(|| "missing".to_owned(), crate::config::shown);
-    WeightsError::UnsupportedQuantisation {
-        module: module.to_owned(),
-        found: format!("{key} is {value}, not {expected}"),
-        remedy: CONVERT_REMEDY,
-    }
+    let value = map.get(key).map_or_else(|| "missing".to_owned(), shown);
+    unsupported(module, format!("{key} is {value}, not {expected}"))
 }

@@ -106,8 +106,7 @@ impl Maker {
     }
 
     fn moe(&mut self, shape: &Shape) -> MoeWeights {
-        let (hidden, width, shared) =
-            (shape.hidden, shape.expert_width, shape.shared_expert_width);
+        let (hidden, width, shared) = (shape.hidden, shape.expert_width, shape.shared_expert_width);
         let router = RandomQuant { bits: 8, group: 64 };
         MoeWeights {
             gate: self.filled(shape.n_experts, hidden, router),

@@ -152,7 +152,11 @@ impl Classes {
 }
 
 impl Summary {
-    pub(crate) fn new(weights: &ModelWeights, vision: &[StoredTensor], copied_bytes: usize) -> Self {
+    pub(crate) fn new(
+        weights: &ModelWeights,
+        vision: &[StoredTensor],
+        copied_bytes: usize,
+    ) -> Self {
         let mut classes = Classes::default();
         classes.matrix("embedding", &weights.embed_tokens);
         for layer in &weights.layers {

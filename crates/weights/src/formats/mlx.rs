@@ -17,3 +17,14 @@ pub(crate) fn norm_gain(name: &str, stored: &[f32]) -> NormGain {
     let mean = stored.iter().sum::<f32>() / stored.len() as f32;
     if name.starts_with("mtp.") && mean < 0.5 { NormGain::Delta } else { NormGain::Folded }
 }
+
+/// Whether the file as a whole is a conversion, judged as mlx-lm does: it moves the channel axis of
+/// `conv1d.weight` last, and folds the norms in the same step.
+pub(crate) fn is_converted<'a>(
+    tensors: impl Iterator<Item = (&'a str, &'a [usize])>,
+) -> Option<bool> {
+    tensors
+        .filter(|(name, shape)| name.ends_with("conv1d.weight") && shape.len() == 3)
+        .map(|(_, shape)| shape[2] == 1)
+        .next()
+}

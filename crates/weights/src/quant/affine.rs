@@ -33,8 +33,11 @@ pub fn unpack_codes(words: &[u32], bits: u8, out: &mut [u8]) {
                 let bit = i * usize::from(bits);
                 let (word, shift) = (bit / 32, bit % 32);
                 let low = words[word] >> shift;
-                let high =
-                    if shift + usize::from(bits) > 32 { words[word + 1] << (32 - shift) } else { 0 };
+                let high = if shift + usize::from(bits) > 32 {
+                    words[word + 1] << (32 - shift)
+                } else {
+                    0
+                };
                 *code = low_byte((low | high) & mask);
             }
         }
@@ -105,6 +108,34 @@ pub fn encode_group(w: &[f32], bits: u8) -> EncodedGroup {
         })
         .collect();
     EncodedGroup { scale, bias, codes }
+}
+
+/// A row encoded: its packed codes, and an f32 scale and bias per group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncodedRow {
+    /// [`words_per_row`] words.
+    pub codes: Vec<u32>,
+    /// One per group; to be stored in the checkpoint's dtype.
+    pub scales: Vec<f32>,
+    /// One per group.
+    pub biases: Vec<f32>,
+}
+
+/// Encodes one row, group by group.
+///
+/// # Panics
+/// If `group` does not divide the row.
+pub fn quantize_row(w: &[f32], bits: u8, group: usize) -> EncodedRow {
+    assert!(w.len().is_multiple_of(group), "groups of {group} divide a row of {}", w.len());
+    let mut codes = Vec::with_capacity(w.len());
+    let (mut scales, mut biases) = (Vec::new(), Vec::new());
+    for values in w.chunks_exact(group) {
+        let encoded = encode_group(values, bits);
+        codes.extend(encoded.codes);
+        scales.push(encoded.scale);
+        biases.push(encoded.bias);
+    }
+    EncodedRow { codes: pack_codes(&codes, bits), scales, biases }
 }
 
 /// Packs codes of one row into words, the inverse of [`unpack_codes`].
