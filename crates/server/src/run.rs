@@ -131,7 +131,7 @@ fn choice(i: usize, events: Events) -> BoxStream<'static, (usize, Option<Event>)
 struct Checkpoint<'a>(&'a TextModel);
 
 impl Vocabulary for Checkpoint<'_> {
-    fn bytes(&self, id: TokenId) -> Vec<u8> {
+    fn bytes(&self, id: TokenId) -> &[u8] {
         self.0.tokenizer.token_bytes(id)
     }
 

@@ -14,7 +14,7 @@ use lily_text::{Delta, TokenId};
 /// What log-probabilities need to know of a checkpoint.
 pub(crate) trait Vocabulary {
     /// The bytes a token stands for.
-    fn bytes(&self, id: TokenId) -> Vec<u8>;
+    fn bytes(&self, id: TokenId) -> &[u8];
     /// Whether the token ends an answer and so is no part of it.
     fn is_end(&self, id: TokenId) -> bool;
 }
@@ -110,7 +110,7 @@ impl Answer {
 fn token_logprob(token: &TokenLogprob, vocabulary: &dyn Vocabulary) -> TokenLogprobEntry {
     let text = |id| {
         let bytes = vocabulary.bytes(id);
-        (String::from_utf8_lossy(&bytes).into_owned(), bytes)
+        (String::from_utf8_lossy(bytes).into_owned(), bytes.to_vec())
     };
     let (name, bytes) = text(token.id);
     let top_logprobs = token

@@ -31,8 +31,8 @@ struct Turns {
     messages: Vec<Message>,
     /// Ids of the calls of the last assistant turn, in order.
     call_ids: Vec<Option<String>>,
-    /// Ids that the results after it name.
-    result_ids: Vec<Option<String>>,
+    /// Results after it.
+    n_results: usize,
 }
 
 impl Turns {
@@ -64,7 +64,7 @@ impl Turns {
     fn push_system(&mut self, param: &str, message: ChatMessage) -> Result<(), ApiError> {
         let text = required_text(param, message.content)?;
         match self.messages.as_mut_slice() {
-            [] => self.messages.push(plain(Role::System, text)),
+            [] => self.messages.push(Message::text(Role::System, text)),
             [Message { role: Role::System, content: Content::Text(first), .. }] => {
                 first.push_str("\n\n");
                 first.push_str(&text);
@@ -81,7 +81,7 @@ impl Turns {
     fn push_user(&mut self, param: &str, message: ChatMessage) -> Result<(), ApiError> {
         let text = required_text(param, message.content)?;
         self.sort_results();
-        self.messages.push(plain(Role::User, text));
+        self.messages.push(Message::text(Role::User, text));
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Turns {
             .enumerate()
             .map(|(i, Object(call))| tool_call(&format!("{param}.tool_calls[{i}]"), call))
             .collect::<Result<_, _>>()?;
-        let mut turn = plain(Role::Assistant, content.unwrap_or_default());
+        let mut turn = Message::text(Role::Assistant, content.unwrap_or_default());
         turn.reasoning = message.reasoning_content.or(message.reasoning);
         turn.tool_calls = tool_calls;
         self.messages.push(turn);
@@ -112,35 +112,27 @@ impl Turns {
             let problem = "is `tool`, but a result comes after an assistant turn that calls";
             return Err(ApiError::invalid(format!("{param}.role"), problem));
         }
-        self.result_ids.push(message.tool_call_id);
-        self.messages.push(plain(Role::Tool, text));
+        self.n_results += 1;
+        let turn = Message::text(Role::Tool, text);
+        self.messages.push(Message { tool_call_id: message.tool_call_id, ..turn });
         Ok(())
     }
 
     /// The template links results to calls by order, the wire by id. Results stay as they came
     /// when an id is absent, unknown or named twice.
     fn sort_results(&mut self) {
-        let ids = std::mem::take(&mut self.result_ids);
         let call_ids = std::mem::take(&mut self.call_ids);
-        let places: Option<Vec<usize>> = ids
-            .iter()
-            .map(|id| call_ids.iter().position(|call| call.is_some() && call == id))
-            .collect();
-        let Some(places) = places else { return };
-        let start = self.messages.len() - places.len();
-        let mut results: Vec<_> = places.into_iter().zip(self.messages.drain(start..)).collect();
-        let mut taken: Vec<_> = results.iter().map(|(place, _)| *place).collect();
-        taken.sort_unstable();
-        taken.dedup();
-        if taken.len() == results.len() {
-            results.sort_by_key(|(place, _)| *place);
+        let start = self.messages.len() - std::mem::take(&mut self.n_results);
+        let results = &mut self.messages[start..];
+        let place = |id: &Option<String>| call_ids.iter().position(|c| c.is_some() && c == id);
+        let places: Option<Vec<_>> = results.iter().map(|r| place(&r.tool_call_id)).collect();
+        let Some(mut places) = places else { return };
+        places.sort_unstable();
+        places.dedup();
+        if places.len() == results.len() {
+            results.sort_by_key(|r| place(&r.tool_call_id));
         }
-        self.messages.extend(results.into_iter().map(|(_, message)| message));
     }
-}
-
-fn plain(role: Role, text: String) -> Message {
-    Message { role, content: Content::Text(text), reasoning: None, tool_calls: Vec::new() }
 }
 
 fn required_text(param: &str, content: Option<ContentField>) -> Result<String, ApiError> {
@@ -200,7 +192,7 @@ fn tool_call(param: &str, call: ToolCallField) -> Result<ToolCall, ApiError> {
     let function = call.function.0;
     tools::check_name(&format!("{param}.function.name"), &function.name)?;
     let arguments = arguments(&format!("{param}.function.arguments"), function.arguments)?;
-    Ok(ToolCall { name: function.name, arguments })
+    Ok(ToolCall { id: call.id, name: function.name, arguments })
 }
 
 /// `OpenAI` writes the object as a string; no arguments are often written as an empty one.

@@ -194,13 +194,13 @@ fn logit_bias(map: Option<&Map<String, Value>>) -> Result<Vec<(TokenId, f32)>, A
         .map(|(key, value)| {
             let param = || format!("logit_bias.{}", quoted(key));
             let id = key
-                .parse::<u32>()
+                .parse::<TokenId>()
                 .map_err(|_| ApiError::invalid(param(), "must be named by a token id"))?;
             let bias = value
                 .as_f64()
                 .filter(|b| (-100.0..=100.0).contains(b))
                 .ok_or_else(|| ApiError::invalid(param(), "must be a number from -100 to 100"))?;
-            Ok((TokenId(id), bias as f32))
+            Ok((id, bias as f32))
         })
         .collect()
 }
@@ -264,9 +264,11 @@ fn render_options(
         check_depth(&param, value)?;
     }
     let explicit = take_switch(&mut kwargs, "enable_thinking")?;
-    let preserve_thinking = take_switch(&mut kwargs, "preserve_thinking")?;
+    if let Some(preserve) = take_switch(&mut kwargs, "preserve_thinking")? {
+        kwargs.insert("preserve_thinking".to_owned(), preserve.into());
+    }
     let enable_thinking = explicit.or(enable_thinking).or(thinking_by_effort(effort)?);
-    Ok(RenderOptions { enable_thinking, preserve_thinking, extra: kwargs })
+    Ok(RenderOptions { enable_thinking, extra: kwargs, ..RenderOptions::for_answer() })
 }
 
 fn take_switch(kwargs: &mut Map<String, Value>, name: &str) -> Result<Option<bool>, ApiError> {
