@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Scores a demo model on held-out prompts by kind, greedily, and its MTP head by acceptance.
 
-  evaluate.py demo.pt|DIRECTORY [--out report.json] [--device cuda]
+  evaluate.py demo.pt|DIRECTORY [--unfamiliar] [--out report.json] [--device cuda]
 
 DIRECTORY is an exported one: its 8-bit weights are dequantised, so this scores what ships. The prompts are made from a
 seed that training does not use: questions about Lily in phrasings, and needles in paragraphs, that were held out.
+With --unfamiliar they are those of `heldout.py`, written by hand unlike any training template.
 """
 import argparse
 import collections
@@ -18,6 +19,7 @@ import torch
 from tokenizers import Tokenizer
 
 import about
+import heldout
 import needle
 import skills
 import toolcalls
@@ -146,13 +148,14 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--out")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--unfamiliar", action="store_true")
     parser.add_argument("--limit", type=int, help="only so many prompts of each kind")
     args = parser.parse_args()
     torch.set_float32_matmul_precision("highest")
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
     end = tokenizer.token_to_id("<|im_end|>")
     model = load(args.model, args.device)
-    cases = prompts()
+    cases = heldout.prompts(tokenizer) if args.unfamiliar else prompts()
     if args.limit:
         kept = collections.Counter()
         cases = [c for c in cases if not kept.update([c[0]]) and kept[c[0]] <= args.limit]
