@@ -4,6 +4,8 @@
 mod answer;
 mod messages;
 mod request;
+#[cfg(test)]
+mod tests;
 mod tools;
 
 pub(crate) use answer::{Answer, Vocabulary, timings, total};
