@@ -1,5 +1,7 @@
 //! Every tensor of a checkpoint, against a decode that shares no code with the crate.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 mod support;
 
 use lily_fixtures::{Tensor, Variant};

@@ -1,5 +1,7 @@
 //! The ways in which checkpoints of this model are stored, names are written and files are split.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 mod support;
 
 use lily_fixtures::{Tensor, Tensors, safetensors};
