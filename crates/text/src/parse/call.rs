@@ -1,0 +1,46 @@
+//! A call while it is written.
+
+use super::Delta;
+use super::schema::{ToolSchema, Types};
+use super::value::Value;
+
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) index: u32,
+    /// Place of its tool among those of the request.
+    tool: Option<usize>,
+    /// Parameters so far; a name counts once.
+    names: Vec<String>,
+    /// Whether any argument was written, and with it the opening brace.
+    pub(super) has_arguments: bool,
+}
+
+impl Call {
+    pub(super) fn new(index: u32, name: &str, tools: &[ToolSchema]) -> Self {
+        let tool = tools.iter().position(|tool| tool.name == name);
+        Self { index, tool, names: Vec::new(), has_arguments: false }
+    }
+
+    /// A parameter begins. A second value of the same name is dropped, since the first was
+    /// already written.
+    pub(super) fn start_value(&mut self, name: String, tools: &[ToolSchema]) -> Value {
+        let is_new = !self.has(&name);
+        let tool = self.tool.and_then(|place| tools.get(place));
+        let types = tool.map_or_else(Types::default, |tool| tool.types(&name));
+        if is_new {
+            self.names.push(name.clone());
+        }
+        Value::new(name, types, is_new)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
+    }
+
+    /// Closes the JSON text.
+    pub(super) fn end(&self) -> [Delta; 2] {
+        let json = if self.has_arguments { "}" } else { "{}" }.to_string();
+        let index = self.index;
+        [Delta::ToolCallArguments { index, json }, Delta::ToolCallEnd { index }]
+    }
+}

@@ -1,0 +1,225 @@
+//! Types of parameters by the JSON schemas of the tools, and values converted by them.
+
+use serde_json::Value;
+
+/// A tool of the request, as far as the parser cares.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolSchema {
+    /// Name of the function.
+    pub name: String,
+    /// JSON schema of its arguments; anything else means that all arguments are strings.
+    pub parameters: Value,
+}
+
+impl ToolSchema {
+    /// From a tool definition in `OpenAI`'s form, with or without the outer
+    /// `{"type": "function", "function": ...}`. `None` if it has no name.
+    pub fn from_definition(tool: &Value) -> Option<Self> {
+        let function = tool.get("function").unwrap_or(tool);
+        let name = function.get("name")?.as_str()?.to_string();
+        let parameters = function.get("parameters").cloned().unwrap_or_default();
+        Some(Self { name, parameters })
+    }
+
+    pub(super) fn types(&self, parameter: &str) -> Types {
+        let mut types = Types::default();
+        let property = self.parameters.get("properties").and_then(|all| all.get(parameter));
+        if let Some(property) = property.or_else(|| self.parameters.get("additionalProperties")) {
+            types.add(property, &self.parameters, 0);
+        }
+        types
+    }
+}
+
+/// Types that a schema allows. None at all means that nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each type of JSON")]
+pub(super) struct Types {
+    string: bool,
+    number: bool,
+    integer: bool,
+    boolean: bool,
+    object: bool,
+    array: bool,
+    null: bool,
+}
+
+/// References of schemas to others; more are a circle.
+const REFERENCES_MAX: usize = 16;
+
+impl Types {
+    /// Whether the text is the value whatever it says.
+    pub(super) fn only_string(self) -> bool {
+        self == Self::default() || self == Self { string: true, ..Self::default() }
+    }
+
+    fn add(&mut self, schema: &Value, root: &Value, depth: usize) {
+        if depth > REFERENCES_MAX {
+            return;
+        }
+        match schema.get("type") {
+            Some(Value::String(name)) => self.add_name(name),
+            Some(Value::Array(names)) => {
+                names.iter().filter_map(Value::as_str).for_each(|name| self.add_name(name));
+            }
+            _ => self.add_untyped(schema, root, depth),
+        }
+        if schema.get("nullable") == Some(&Value::Bool(true)) {
+            self.null = true;
+        }
+    }
+
+    fn add_untyped(&mut self, schema: &Value, root: &Value, depth: usize) {
+        for key in ["anyOf", "oneOf", "allOf"] {
+            for option in schema.get(key).and_then(Value::as_array).into_iter().flatten() {
+                self.add(option, root, depth + 1);
+            }
+        }
+        if let Some(path) = schema.get("$ref").and_then(Value::as_str)
+            && let Some(target) = path.strip_prefix('#').and_then(|path| root.pointer(path))
+        {
+            self.add(target, root, depth + 1);
+        }
+        let listed = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
+        for value in listed.chain(schema.get("const")) {
+            match value {
+                Value::Null => self.null = true,
+                Value::Bool(_) => self.boolean = true,
+                Value::Number(_) => self.number = true,
+                Value::String(_) => self.string = true,
+                Value::Array(_) => self.array = true,
+                Value::Object(_) => self.object = true,
+            }
+        }
+        self.object |= schema.get("properties").is_some();
+        self.array |= schema.get("items").is_some();
+    }
+
+    fn add_name(&mut self, name: &str) {
+        match name {
+            "string" => self.string = true,
+            "number" => self.number = true,
+            "integer" => self.integer = true,
+            "boolean" => self.boolean = true,
+            "object" => self.object = true,
+            "array" => self.array = true,
+            "null" => self.null = true,
+            _ => {}
+        }
+    }
+
+    /// The JSON text of a value: of the first type that fits, strings last. A value that fits no
+    /// type stays a string, so that the caller sees what the model wrote.
+    pub(super) fn convert(self, raw: &str) -> String {
+        let text = raw.trim();
+        if text == "null" && (self.null || !self.string) || text == "None" && self.null {
+            return "null".to_string();
+        }
+        if self.boolean {
+            for word in ["true", "false"] {
+                if text.eq_ignore_ascii_case(word) {
+                    return word.to_string();
+                }
+            }
+        }
+        let number = if self.integer || self.number { number(text) } else { None };
+        number.or_else(|| self.container(text)).unwrap_or_else(|| Value::from(raw).to_string())
+    }
+
+    fn container(self, text: &str) -> Option<String> {
+        if !(self.object && text.starts_with('{') || self.array && text.starts_with('[')) {
+            return None;
+        }
+        serde_json::from_str::<Value>(text).ok().map(|value| value.to_string())
+    }
+}
+
+/// JSON text of a number. Whole numbers keep all their digits.
+fn number(text: &str) -> Option<String> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        let digits = digits.trim_start_matches('0');
+        let digits = if digits.is_empty() { "0" } else { digits };
+        let sign = if text.starts_with('-') && digits != "0" { "-" } else { "" };
+        return Some(format!("{sign}{digits}"));
+    }
+    // Words that Rust reads as numbers are not numbers of JSON.
+    if !text.bytes().any(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    if let Ok(value @ Value::Number(_)) = serde_json::from_str::<Value>(text) {
+        return Some(value.to_string());
+    }
+    let number = serde_json::Number::from_f64(text.parse().ok()?)?;
+    Some(number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(schema: Value, raw: &str, expected: &str) {
+        let parameters = json!({
+            "type": "object",
+            "properties": {"p": schema},
+            "$defs": {"Age": {"type": "integer"}, "Loop": {"$ref": "#/$defs/Loop"}},
+        });
+        let types = ToolSchema { name: "f".into(), parameters }.types("p");
+        let converted =
+            if types.only_string() { Value::from(raw).to_string() } else { types.convert(raw) };
+        assert_eq!(converted, expected, "{raw}");
+    }
+
+    #[test]
+    fn strings_stay_strings() {
+        check(json!({"type": "string"}), "2", r#""2""#);
+        check(json!({"type": "string"}), "true", r#""true""#);
+        check(json!({"type": "string"}), "null", r#""null""#);
+        check(json!({}), "[1]", r#""[1]""#);
+        check(json!({"enum": ["1", "2"]}), "1", r#""1""#);
+        check(json!({"$ref": "#/$defs/Loop"}), "1", r#""1""#);
+        check(json!({"$ref": "#/$defs/Nowhere"}), "1", r#""1""#);
+    }
+
+    #[test]
+    fn other_types_are_parsed() {
+        check(json!({"type": "integer"}), " 007 ", "7");
+        check(json!({"type": "integer"}), "-0", "0");
+        check(json!({"type": "integer"}), "123456789012345678901234", "123456789012345678901234");
+        check(json!({"type": "number"}), "1.5", "1.5");
+        check(json!({"type": "number"}), "1e3", "1000.0");
+        check(json!({"type": "number"}), ".5", "0.5");
+        check(json!({"type": "number"}), "3", "3");
+        check(json!({"type": "boolean"}), "True", "true");
+        check(json!({"type": "boolean"}), "FALSE", "false");
+        check(json!({"type": "array"}), "[1, 2]", "[1,2]");
+        check(json!({"type": "object"}), "{\"b\": 1, \"a\": {}}", r#"{"b":1,"a":{}}"#);
+        check(json!({"properties": {}}), "{}", "{}");
+        check(json!({"$ref": "#/$defs/Age"}), "4", "4");
+        check(json!({"type": "integer"}), "null", "null");
+    }
+
+    #[test]
+    fn what_does_not_fit_stays_a_string() {
+        check(json!({"type": "integer"}), "four", r#""four""#);
+        check(json!({"type": "number"}), "inf", r#""inf""#);
+        check(json!({"type": "number"}), "nan", r#""nan""#);
+        check(json!({"type": "number"}), "1e999", r#""1e999""#);
+        check(json!({"type": "boolean"}), "yes", r#""yes""#);
+        check(json!({"type": "array"}), "[1, 2", r#""[1, 2""#);
+        check(json!({"type": "array"}), "{}", r#""{}""#);
+    }
+
+    #[test]
+    fn unions_try_strings_last() {
+        let either = json!({"anyOf": [{"type": "string"}, {"type": "integer"}]});
+        check(either.clone(), "4", "4");
+        check(either.clone(), "x", r#""x""#);
+        check(either, "null", r#""null""#);
+        check(json!({"type": ["string", "null"]}), "null", "null");
+        check(json!({"type": ["string", "null"]}), "nil", r#""nil""#);
+        check(json!({"type": "string", "nullable": true}), "null", "null");
+        check(json!({"enum": [1, "a"]}), "1", "1");
+    }
+}
