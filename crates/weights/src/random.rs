@@ -142,21 +142,9 @@ impl Maker {
         self.stream = mix(self.stream);
         fill(codes, self.stream);
 
-        // Codes are uniform on 0..2^bits: standard deviation (2^bits - 1) / sqrt(12), up to
-        // 1 / 4^bits. Half of the scales are negative, as MLX writes them.
-        let top = f32::from((1_u16 << bits) - 1);
-        let scale = 12_f32.sqrt() / (top * (cols as f32).sqrt());
+        let groups = scale_table(bits, cols);
         let (scales, biases) = rest.split_at_mut(2 * n_groups);
-        let pairs = scales.as_chunks_mut::<2>().0.iter_mut().zip(biases.as_chunks_mut::<2>().0);
-        for (i, (scale_bytes, bias_bytes)) in pairs.enumerate() {
-            let draw = mix(self.stream ^ (i as u64 + 1));
-            // 0.8 to 1.2, either sign.
-            let factor = 0.8 + 0.4 * unit(draw);
-            let sign = if draw & 1 == 0 { 1.0 } else { -1.0 };
-            let stored = bf16::from_f32(sign * factor * scale);
-            *scale_bytes = stored.to_le_bytes();
-            *bias_bytes = bf16::from_f32(-stored.to_f32() * top / 2.0).to_le_bytes();
-        }
+        fill_groups(scales, biases, &groups, mix(self.stream));
 
         let whole = Bytes::new(Arc::new(Mapping::Owned(map)), 0..len);
         let data = Data::Affine {
@@ -180,33 +168,81 @@ impl Maker {
     }
 }
 
-/// Fills `bytes` from two threads: drawing 5 GB is bound by memory.
+/// Scales and biases to draw from, as stored, for matrices of `cols` inputs: 0.8 to 1.2 times what
+/// gives a standard deviation of `1 / sqrt(cols)`, of either sign, as MLX writes them.
+fn scale_table(bits: u8, cols: usize) -> [([u8; 2], [u8; 2]); 256] {
+    // Codes are uniform on 0..=top: their variance is (4^bits - 1) / 12.
+    let top = f32::from((1_u16 << bits) - 1);
+    let deviation = ((4_f32.powi(bits.into()) - 1.0) / 12.0).sqrt();
+    let scale = 1.0 / (deviation * (cols as f32).sqrt());
+    std::array::from_fn(|i| {
+        let sign = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
+        let factor = 0.8 + 0.4 * i as f32 / 255.0;
+        let stored = bf16::from_f32(sign * factor * scale);
+        (stored.to_le_bytes(), bf16::from_f32(-stored.to_f32() * top / 2.0).to_le_bytes())
+    })
+}
+
+/// The state of a `SplitMix64`.
+struct Stream(u64);
+
+impl Stream {
+    fn next(&mut self) -> [u8; 8] {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        scramble(self.0).to_le_bytes()
+    }
+}
+
+/// Fills codes. Two threads: drawing gigabytes is bound by the pages that the system hands out.
 fn fill(bytes: &mut [u8], stream: u64) {
     let half = bytes.len() / 2 / 8 * 8;
     let (a, b) = bytes.split_at_mut(half);
     let draw = |part: &mut [u8], stream: u64| {
-        let mut state = mix(stream);
-        let (words, tail) = part.as_chunks_mut::<8>();
-        for word in words {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            *word = scramble(state).to_le_bytes();
+        let mut stream = Stream(stream);
+        for word in part.chunks_mut(8) {
+            word.copy_from_slice(&stream.next()[..word.len()]);
         }
-        tail.fill(0x55);
     };
-    if bytes_small(half) {
-        draw(a, stream);
-        draw(b, !stream);
-    } else {
-        std::thread::scope(|scope| {
-            scope.spawn(|| draw(a, stream));
-            draw(b, !stream);
-        });
-    }
+    in_two(half, || draw(a, mix(stream)), || draw(b, mix(!stream)));
 }
 
-/// Below this a thread costs more than it saves.
-fn bytes_small(len: usize) -> bool {
-    len < 1 << 20
+/// Draws scales and biases of the groups from `table`.
+fn fill_groups(
+    scales: &mut [u8],
+    biases: &mut [u8],
+    table: &[([u8; 2], [u8; 2]); 256],
+    stream: u64,
+) {
+    let half = scales.len() / 4 * 2;
+    let (scales_a, scales_b) = scales.split_at_mut(half);
+    let (biases_a, biases_b) = biases.split_at_mut(half);
+    let draw = |scales: &mut [u8], biases: &mut [u8], stream: u64| {
+        let mut stream = Stream(stream);
+        for (scales, biases) in scales.chunks_mut(16).zip(biases.chunks_mut(16)) {
+            let pairs = scales.as_chunks_mut().0.iter_mut().zip(biases.as_chunks_mut().0);
+            for ((scale, bias), i) in pairs.zip(stream.next()) {
+                (*scale, *bias) = table[usize::from(i)];
+            }
+        }
+    };
+    in_two(
+        half,
+        || draw(scales_a, biases_a, mix(stream)),
+        || draw(scales_b, biases_b, mix(!stream)),
+    );
+}
+
+/// Runs both, the first on a thread of its own if there are enough bytes to pay for it.
+fn in_two(n_bytes: usize, first: impl FnOnce() + Send, second: impl FnOnce()) {
+    if n_bytes < 1 << 20 {
+        first();
+        second();
+    } else {
+        std::thread::scope(|scope| {
+            scope.spawn(first);
+            second();
+        });
+    }
 }
 
 /// The output function of `SplitMix64`.
