@@ -132,6 +132,15 @@ impl Keys<'_> {
             .ok_or_else(|| self.error(key, format!("an integer from 1 to {max}"), SIZE_REMEDY))
     }
 
+    /// A size that kernels walk in whole vectors.
+    fn size_of_vectors(&self, key: &str, max: usize, vector: usize) -> Result<usize, WeightsError> {
+        let size = self.size(key, max)?;
+        if size.is_multiple_of(vector) {
+            return Ok(size);
+        }
+        Err(self.error(key, format!("a multiple of {vector}"), SIZE_REMEDY))
+    }
+
     /// If the key is there, it must have this value.
     fn must_be(&self, key: &str, expected: &Value) -> Result<(), WeightsError> {
         match self.map.get(key) {
@@ -224,9 +233,9 @@ fn read_shape(text: &Keys<'_>) -> Result<Shape, WeightsError> {
     // Generous against the 35B, small against memory: no product of two of them overflows.
     let wide = 1 << 20;
     let rope = rope_keys(text)?;
-    let head_dim = text.size("head_dim", 1024)?;
+    let head_dim = text.size_of_vectors("head_dim", 1024, 16)?;
     let shape = Shape {
-        hidden: text.size("hidden_size", wide)?,
+        hidden: text.size_of_vectors("hidden_size", wide, 32)?,
         n_layers: text.size("num_hidden_layers", 1024)?,
         vocab_size: text.size("vocab_size", 1 << 24)?,
         n_heads: text.size("num_attention_heads", 1024)?,
@@ -241,13 +250,13 @@ fn read_shape(text: &Keys<'_>) -> Result<Shape, WeightsError> {
         },
         n_k_heads: text.size("linear_num_key_heads", 1024)?,
         n_v_heads: text.size("linear_num_value_heads", 1024)?,
-        k_head_dim: text.size("linear_key_head_dim", 1024)?,
-        v_head_dim: text.size("linear_value_head_dim", 1024)?,
+        k_head_dim: text.size_of_vectors("linear_key_head_dim", 1024, 16)?,
+        v_head_dim: text.size_of_vectors("linear_value_head_dim", 1024, 16)?,
         conv_kernel: 4,
         n_experts: text.size("num_experts", 1 << 16)?,
         n_experts_per_token: text.size("num_experts_per_tok", 1 << 10)?,
-        expert_width: text.size("moe_intermediate_size", wide)?,
-        shared_expert_width: text.size("shared_expert_intermediate_size", wide)?,
+        expert_width: text.size_of_vectors("moe_intermediate_size", wide, 32)?,
+        shared_expert_width: text.size_of_vectors("shared_expert_intermediate_size", wide, 32)?,
         max_positions: match text.map.get("max_position_embeddings") {
             Some(_) => text.size("max_position_embeddings", 1 << 30)?,
             None => 262_144,

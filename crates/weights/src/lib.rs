@@ -24,7 +24,6 @@ pub use checkpoint::{Checkpoint, EmbeddedFile, Format, Progress};
 pub use config::Shape;
 pub use error::WeightsError;
 pub use generation::GenerationConfig;
-pub use mapping::Bytes;
 pub use matrix::{Affine, FloatType, Half, Matrix, Storage, WeightExperts, WeightMatrix};
 pub use random::RandomQuant;
 pub use summary::{ClassSummary, MemoryNeeded, Summary, memory_needed, storage_name};

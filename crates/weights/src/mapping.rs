@@ -59,7 +59,7 @@ impl Mapping {
 
 /// A range of a mapping; a cheap clone.
 #[derive(Clone, Debug)]
-pub struct Bytes {
+pub(crate) struct Bytes {
     mapping: Arc<Mapping>,
     range: Range<usize>,
 }

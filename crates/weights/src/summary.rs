@@ -49,7 +49,7 @@ pub struct MemoryNeeded {
 impl MemoryNeeded {
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.weights + self.kv_cache + self.recurrent_state
+        self.weights.saturating_add(self.kv_cache).saturating_add(self.recurrent_state)
     }
 }
 
@@ -62,7 +62,7 @@ pub fn memory_needed(shape: &Shape, weight_bytes: u64, context_tokens: u64) -> M
     let conv = (shape.conv_kernel - 1) * shape.conv_channels();
     MemoryNeeded {
         weights: weight_bytes,
-        kv_cache: n_attention * kv_row * context_tokens,
+        kv_cache: (n_attention * kv_row).saturating_mul(context_tokens),
         recurrent_state: n_delta * ((state + conv) * size_of::<f32>()) as u64,
     }
 }

@@ -144,6 +144,18 @@ fn config_of_another_model_or_absurd() {
             &["hidden_size", "missing"],
         ),
         ("hidden size of zero", |f| set(f, "hidden_size", 0), Kind::Config, &["hidden_size", "0"]),
+        (
+            "width that is not whole vectors",
+            |f| set(f, "hidden_size", 65),
+            Kind::Config,
+            &["hidden_size", "multiple of 32", "65"],
+        ),
+        (
+            "head that is not whole vectors",
+            |f| set(f, "linear_value_head_dim", 8),
+            Kind::Config,
+            &["linear_value_head_dim", "multiple of 16"],
+        ),
         ("negative size", |f| set(f, "head_dim", -32), Kind::Config, &["head_dim", "-32"]),
         ("huge size", |f| set(f, "hidden_size", u64::MAX), Kind::Config, &["hidden_size"]),
         ("huge vocabulary", |f| set(f, "vocab_size", 1_u64 << 40), Kind::Config, &["vocab_size"]),
