@@ -128,7 +128,7 @@ impl OutputParser {
     pub fn finish(&mut self) -> Vec<Delta> {
         let mut deltas = self.run(true);
         if let Mode::Body(call) = &self.mode {
-            deltas.extend(call.end());
+            call.end().into_iter().for_each(|delta| add(&mut deltas, delta));
             self.mode = Mode::AfterFunction;
         }
         let is_content = matches!(self.mode, Mode::Content);
@@ -219,6 +219,11 @@ impl OutputParser {
         let close = if stray { look(rest, "</think>", at_end) } else { Look::No };
         let open = if self.fresh { look(rest, "<think>", at_end) } else { Look::No };
         let end = if self.in_call_tags { look(rest, "</tool_call>", at_end) } else { Look::No };
+        if at_end && self.in_call_tags && rest.len() > 1 && "</tool_call>".starts_with(rest) {
+            // The text ends within the tag.
+            self.done = self.buffer.len();
+            return true;
+        }
         let bare = if self.options.parse_tools { function_ahead(rest, at_end) } else { Ahead::No };
         match (close, open, end, self.tagged_call(at_end), bare) {
             (Look::Yes, ..) => {
@@ -284,18 +289,18 @@ impl OutputParser {
             }
             (_, Look::Yes, ..) => {
                 self.done += at + "</function>".len();
-                self.deltas.extend(call.end());
+                self.end_call(&call);
                 self.mode = Mode::AfterFunction;
             }
             (_, _, Look::Yes, _) => {
                 self.done += at + "</tool_call>".len();
-                self.deltas.extend(call.end());
+                self.end_call(&call);
                 self.in_call_tags = false;
                 self.segment = Segment::after_tag();
             }
             (_, _, _, Look::Yes) => {
                 self.done += at;
-                self.deltas.extend(call.end());
+                self.end_call(&call);
                 self.segment = Segment::after_tag();
             }
             (Ahead::Maybe, ..)
@@ -413,6 +418,10 @@ impl OutputParser {
         self.segment = Segment::after_tag();
         self.deltas.push(Delta::ToolCallStart { index: call.index, name: name.to_string() });
         self.mode = Mode::Body(call);
+    }
+
+    fn end_call(&mut self, call: &Call) {
+        call.end().into_iter().for_each(|delta| add(&mut self.deltas, delta));
     }
 
     fn write_whole_call(&mut self, name: String, json: String) {

@@ -129,10 +129,17 @@ impl ChatTemplate {
     pub fn render_variables(&self, variables: &Map<String, Value>) -> Result<String, TextError> {
         let with_tools = variables.get("tools").is_some_and(|tools| !tools.is_null());
         let name = if with_tools && self.has_tool_use { TOOL_USE } else { DEFAULT };
-        self.environment
-            .get_template(name)
-            .and_then(|template| template.render(value::from_variables(variables)))
-            .map_err(|e| render_error(&e))
+        let render = || {
+            let template = self.environment.get_template(name)?;
+            template.render(value::from_variables(variables))
+        };
+        // The engine has overflows at extreme numbers (`x[::-9223372036854775808]`), which a
+        // hostile template must not turn into the end of the server. Nothing is left half done:
+        // rendering changes only what it creates.
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(render)) {
+            Ok(rendered) => rendered.map_err(|e| render_error(&e)),
+            Err(_) => Err(TextError::Render { problem: "the template engine gave up".to_string() }),
+        }
     }
 
     /// The ids of a conversation. Added tokens that the template writes become their ids; the same

@@ -78,6 +78,11 @@ fn title_case(c: char) -> String {
     }
 }
 
+/// What `dict.items()` and the like give: can be iterated, has a length, is no list.
+fn view(items: Vec<Value>) -> Value {
+    Value::make_object_iterable(items, |items| Box::new(items.iter().cloned()))
+}
+
 fn of_dict(value: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     let entries = || -> Result<Vec<(Value, Value)>, Error> {
         value.try_iter()?.map(|key| Ok((key.clone(), value.get_item(&key)?))).collect()
@@ -85,16 +90,16 @@ fn of_dict(value: &Value, method: &str, args: &[Value]) -> Result<Option<Value>,
     Ok(Some(match method {
         "keys" => {
             let () = from_args(args)?;
-            value.try_iter()?.collect::<Vec<_>>().into()
+            view(value.try_iter()?.collect())
         }
         "values" => {
             let () = from_args(args)?;
-            entries()?.into_iter().map(|(_, item)| item).collect::<Vec<_>>().into()
+            view(entries()?.into_iter().map(|(_, item)| item).collect())
         }
         "items" => {
             let () = from_args(args)?;
             let pairs = entries()?.into_iter().map(|(k, v)| Value::from(Tuple::from([k, v])));
-            pairs.collect::<Vec<_>>().into()
+            view(pairs.collect())
         }
         "get" => {
             let (key, default): (Value, Option<Value>) = from_args(args)?;
@@ -178,10 +183,8 @@ fn simple(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Err
             .collect::<String>()
             .into(),
         "isspace" => all(is_space),
-        "isdecimal" => all(|c| {
-            c.is_ascii_digit()
-                || (!c.is_ascii() && c.is_numeric() && c.to_digit(36).is_none() && is_decimal(c))
-        }),
+        "isdecimal" => all(is_decimal),
+        "isdigit" => all(is_digit),
         "isidentifier" => {
             let mut chars = text.chars();
             let first = chars.next().is_some_and(|c| c == '_' || c.is_alphabetic());
@@ -193,9 +196,26 @@ fn simple(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Err
     Ok(Some(result))
 }
 
-/// Decimal digits beyond ASCII come in runs of ten; fractions and numerals are not decimal.
+/// Decimal digits in the scripts that people write to a model in; Unicode has more.
 fn is_decimal(c: char) -> bool {
-    matches!(c, '\u{660}'..='\u{669}' | '\u{6f0}'..='\u{6f9}' | '\u{966}'..='\u{96f}' | '\u{ff10}'..='\u{ff19}')
+    matches!(
+        c,
+        '0'..='9'
+            | '\u{660}'..='\u{669}'
+            | '\u{6f0}'..='\u{6f9}'
+            | '\u{966}'..='\u{96f}'
+            | '\u{e50}'..='\u{e59}'
+            | '\u{ff10}'..='\u{ff19}'
+    )
+}
+
+fn is_digit(c: char) -> bool {
+    is_decimal(c)
+        || matches!(
+            c,
+            '\u{b2}' | '\u{b3}' | '\u{b9}' | '\u{2070}' | '\u{2074}'..='\u{2079}'
+                | '\u{2080}'..='\u{2089}' | '\u{2460}'..='\u{2468}'
+        )
 }
 
 fn optional_str(value: Option<&Value>) -> Result<Option<&str>, Error> {

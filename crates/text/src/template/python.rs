@@ -8,7 +8,7 @@ use super::json::{self, Layout};
 use super::methods;
 use super::time::strftime_now;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value, ValueKind, from_args};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior};
 
 /// The words of `raise_exception`, carried through the errors of the template engine.
@@ -47,9 +47,7 @@ pub(super) fn environment() -> Environment<'static> {
     env.remove_global("debug");
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", |format: &str| strftime_now(format));
-    env.add_function("cycler", |items: minijinja::value::Rest<Value>| {
-        minijinja_contrib::globals::cycler(items.0)
-    });
+    env.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     env.add_function("joiner", minijinja_contrib::globals::joiner);
 
     env.add_filter("tojson", tojson);
@@ -64,12 +62,11 @@ pub(super) fn environment() -> Environment<'static> {
     env.add_filter("escape", |value: &Value| escape(&json::text(value)));
     env.add_filter("e", |value: &Value| escape(&json::text(value)));
     env.add_filter("list", list);
-    env.add_filter("wordcount", |value: &Value| {
-        json::text(value)
-            .split(|c: char| !c.is_alphanumeric() && c != '_')
-            .filter(|w| !w.is_empty())
-            .count()
-    });
+    env.add_filter("default", default);
+    env.add_filter("d", default);
+    env.add_filter("int", int);
+    env.add_filter("float", float);
+    env.add_filter("attr", attr);
 
     env.add_test("sequence", |value: &Value| {
         matches!(
@@ -105,10 +102,11 @@ fn raise_exception(message: &Value) -> Result<Value, Error> {
 fn tojson(
     state: &State<'_, '_>,
     value: &Value,
-    args: minijinja::value::Rest<Value>,
+    positional: Rest<Value>,
+    kwargs: Kwargs,
 ) -> Result<Value, Error> {
-    type Positional = (Option<Value>, Option<Value>, Option<Value>, Option<Value>, Kwargs);
-    let (ensure_ascii, indent, separators, sort_keys, kwargs): Positional = from_args(&args)?;
+    let mut positional = positional.0.into_iter();
+    let [ensure_ascii, indent, separators, sort_keys] = std::array::from_fn(|_| positional.next());
     let named = |given: Option<Value>, name: &str| match given {
         Some(value) => Ok(Some(value)),
         None => kwargs.get::<Option<Value>>(name),
@@ -152,7 +150,7 @@ fn join(
     let attribute: Option<Value> = attribute.or(kwargs.get("attribute")?);
     kwargs.assert_all_used()?;
     let mut text = String::new();
-    for (i, item) in value.try_iter()?.checked().enumerate() {
+    for (i, item) in iterate(value)?.enumerate() {
         let item = item?;
         if i > 0 {
             text.push_str(&separator);
@@ -168,13 +166,102 @@ fn join(
     Ok(text)
 }
 
+/// The items of a value. The engine takes `none` for an empty list, Python does not.
+fn iterate(value: &Value) -> Result<impl Iterator<Item = Result<Value, Error>>, Error> {
+    if value.is_none() {
+        return Err(Error::new(ErrorKind::InvalidOperation, "'NoneType' object is not iterable"));
+    }
+    Ok(value.try_iter()?.checked())
+}
+
 fn list(state: &State<'_, '_>, value: &Value) -> Result<Vec<Value>, Error> {
     let mut items = Vec::new();
-    for item in value.try_iter()?.checked() {
+    for item in iterate(value)? {
         state.consume_fuel(1)?;
         items.push(item?);
     }
     Ok(items)
+}
+
+fn default(
+    value: &Value,
+    default: Option<Value>,
+    boolean: Option<bool>,
+    kwargs: Kwargs,
+) -> Result<Value, Error> {
+    let default = default.or(kwargs.get("default_value")?);
+    let boolean = boolean.or(kwargs.get("boolean")?).unwrap_or(false);
+    kwargs.assert_all_used()?;
+    let absent = value.is_undefined() || boolean && !value.is_true();
+    Ok(if absent { default.unwrap_or_else(|| Value::from("")) } else { value.clone() })
+}
+
+fn int(
+    value: &Value,
+    default: Option<Value>,
+    base: Option<u32>,
+    kwargs: Kwargs,
+) -> Result<Value, Error> {
+    let default = default.or(kwargs.get("default")?).unwrap_or_else(|| Value::from(0));
+    let base = base.or(kwargs.get("base")?).unwrap_or(10);
+    kwargs.assert_all_used()?;
+    let number = match value.as_str() {
+        Some(text) => int_of_text(text, base),
+        None if matches!(value.kind(), ValueKind::Bool | ValueKind::Number) => {
+            i128::try_from(value.clone())
+                .ok()
+                .or_else(|| f64::try_from(value.clone()).ok().and_then(int_of_float))
+        }
+        None => None,
+    };
+    Ok(number.map_or(default, Value::from))
+}
+
+fn int_of_text(text: &str, base: u32) -> Option<i128> {
+    let text = methods::strip(text, None).replace('_', "").to_lowercase();
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(&text)),
+    };
+    let prefix = match base {
+        16 => "0x",
+        8 => "0o",
+        2 => "0b",
+        _ => "",
+    };
+    let digits = digits.strip_prefix(prefix).unwrap_or(digits);
+    if (2..=36).contains(&base)
+        && digits.chars().all(|c| c.is_ascii_alphanumeric())
+        && let Ok(number) = i128::from_str_radix(digits, base)
+    {
+        return Some(sign * number);
+    }
+    text.parse().ok().and_then(int_of_float)
+}
+
+/// Truncates; what no integer of a template holds is none.
+fn int_of_float(number: f64) -> Option<i128> {
+    let fits = number.abs() < 1e38;
+    #[expect(clippy::cast_possible_truncation, reason = "checked; Python truncates too")]
+    fits.then_some(number as i128)
+}
+
+fn float(value: &Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let default = default.or(kwargs.get("default")?).unwrap_or_else(|| Value::from(0.0));
+    kwargs.assert_all_used()?;
+    let number = match value.as_str() {
+        Some(text) => methods::strip(text, None).parse().ok(),
+        None => f64::try_from(value.clone()).ok(),
+    };
+    Ok(number.map_or(default, |number: f64| Value::from(number)))
+}
+
+/// Attributes of Python objects; the entries of a `dict` are none.
+fn attr(value: &Value, name: &str) -> Result<Value, Error> {
+    if value.kind() == ValueKind::Map {
+        return Ok(Value::UNDEFINED);
+    }
+    value.get_attr(name)
 }
 
 /// `markupsafe.escape`.
