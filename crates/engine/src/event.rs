@@ -83,6 +83,13 @@ pub enum EngineError {
     /// The forward pass failed.
     #[error("the forward pass failed: {0}")]
     Model(String),
+    /// The model answered with numbers that are no distribution, or the request's bias excludes
+    /// every token.
+    #[error("the logits {problem}; check the checkpoint and the logit bias")]
+    Logits {
+        /// What is wrong with them.
+        problem: &'static str,
+    },
     /// The deadline of the request passed.
     #[error("the request took longer than its limit of {limit_s} s")]
     DeadlineExceeded {
@@ -94,6 +101,17 @@ pub enum EngineError {
     Stopped,
     /// The engine thread panicked.
     #[error("the engine failed unexpectedly; see the log")]
+    Panicked,
+}
+
+/// Why the engine thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EngineEnd {
+    /// It was drained, or every handle was dropped.
+    Drained,
+    /// It was stopped.
+    Stopped,
+    /// It panicked; the process should end with an error.
     Panicked,
 }
 

@@ -18,15 +18,16 @@ pub struct TextModel {
 }
 
 /// Limits of the engine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
     /// Tokens that a request may use, prompt and answer together.
     pub context_tokens: usize,
-    /// Requests computed at the same time.
+    /// Requests computed at the same time, at most one for each token of a pass.
     pub max_running: usize,
     /// Requests waiting beyond those; more are refused with [`SubmitError::Busy`].
     pub max_queued: usize,
-    /// Tokens of a prefill chunk; between chunks other sequences decode.
+    /// Tokens of a prefill chunk; between chunks other sequences decode. Less if a chunk and
+    /// `max_running` - 1 tokens do not fit into one pass of the model.
     pub prefill_chunk_tokens: usize,
 }
 
@@ -39,6 +40,23 @@ pub struct SamplingDefaults {
     pub plain: Sampling,
 }
 
+impl SamplingDefaults {
+    /// Thinking answers follow the checkpoint's `generation_config.json`, which is made for them.
+    /// For plain answers it says nothing: those take the values that the model's card recommends
+    /// (temperature 0.7, top-p 0.8, top-k 20, presence penalty 1.5).
+    pub fn from_generation_config(thinking: Sampling) -> Self {
+        let plain = Sampling {
+            temperature: Some(0.7),
+            top_p: Some(0.8),
+            top_k: Some(20),
+            min_p: Some(0.0),
+            presence_penalty: Some(1.5),
+            ..Sampling::default()
+        };
+        Self { thinking, plain }
+    }
+}
+
 /// A request for one answer.
 #[derive(Clone, Debug)]
 pub struct GenerateRequest {
@@ -48,14 +66,30 @@ pub struct GenerateRequest {
     pub sampling: Sampling,
     /// Most tokens to generate; `None` is until the end of the context.
     pub max_tokens: Option<usize>,
-    /// The answer ends before the first of these.
+    /// The answer ends before the first of these to be complete. Of a conversation only the content
+    /// is searched, not reasoning and tool calls.
     pub stop: Vec<String>,
     /// Log-probabilities of the chosen token and of this many alternatives (0 to 20).
     pub logprobs: Option<u8>,
-    /// Keep going at an end-of-sequence token (benchmarks).
+    /// Keep going at an end-of-sequence token, which has no text (benchmarks).
     pub ignore_eos: bool,
     /// The request fails with [`crate::EngineError::DeadlineExceeded`] after this long.
     pub deadline: Option<Duration>,
+}
+
+impl GenerateRequest {
+    /// A request that leaves everything but the prompt open.
+    pub fn new(prompt: Prompt) -> Self {
+        Self {
+            prompt,
+            sampling: Sampling::default(),
+            max_tokens: None,
+            stop: Vec::new(),
+            logprobs: None,
+            ignore_eos: false,
+            deadline: None,
+        }
+    }
 }
 
 /// What to continue.

@@ -1,0 +1,38 @@
+//! Every bound of the engine and its reason.
+
+use std::ops::RangeInclusive;
+
+/// Above this all tokens are practically equally likely; a larger number is a mistake.
+pub(crate) const TEMPERATURE: RangeInclusive<f32> = 0.0..=100.0;
+
+/// `OpenAI`'s range of presence and frequency penalty.
+pub(crate) const PENALTY: RangeInclusive<f32> = -2.0..=2.0;
+
+/// A logit of this model is a few dozen at most: a hundredfold division or multiplication already
+/// forces or forbids a token, and larger factors would overflow.
+pub(crate) const REPETITION_PENALTY_MAX: f32 = 100.0;
+
+/// `OpenAI`'s range; 100 forces or forbids a token.
+pub(crate) const LOGIT_BIAS: RangeInclusive<f32> = -100.0..=100.0;
+
+/// Entries of `logit_bias`: each costs time for every token.
+pub(crate) const LOGIT_BIAS_ENTRIES_MAX: usize = 1_024;
+
+/// Alternatives of a position, as `OpenAI` allows.
+pub(crate) const LOGPROBS_MAX: u8 = 20;
+
+/// Stop strings: `OpenAI` takes 4, agents send some more; each costs a comparison for every byte.
+pub(crate) const STOP_STRINGS_MAX: usize = 16;
+
+/// Bytes of a stop string: the answer is held back by up to as many.
+pub(crate) const STOP_STRING_BYTES_MAX: usize = 1_024;
+
+/// Bytes of a value from a request that an error repeats.
+pub(crate) const QUOTED_BYTES_MAX: usize = 64;
+
+/// A client that was refused should not come back later than this, however long the queue is: the
+/// estimate is rough.
+pub(crate) const RETRY_AFTER_S_MAX: u64 = 600;
+
+/// A longer deadline is none; it also keeps the sum of time and deadline in range.
+pub(crate) const DEADLINE_S_MAX: u64 = 365 * 24 * 3600;
