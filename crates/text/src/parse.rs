@@ -4,8 +4,9 @@
 //! every decision waits until the text that it depends on is there; only [`OutputParser::finish`]
 //! decides on what is missing.
 //!
-//! Whitespace: reasoning is trimmed at both ends. Newlines after `</think>` and after a call, and
-//! whitespace before a call, are no content. Everything else is kept as it is.
+//! Whitespace: reasoning is trimmed at both ends. Newlines before the first content, after
+//! `</think>` or after a call, are no content, nor is whitespace before a call or after the last
+//! one. Everything else is kept as it is.
 
 mod ahead;
 mod call;
@@ -71,6 +72,8 @@ pub struct OutputParser {
     in_call_tags: bool,
     /// Nothing but whitespace has come.
     fresh: bool,
+    /// Content has been written.
+    has_content: bool,
 }
 
 #[derive(Debug)]
@@ -115,6 +118,7 @@ impl OutputParser {
             n_calls: 0,
             in_call_tags: false,
             fresh: true,
+            has_content: false,
         }
     }
 
@@ -246,6 +250,8 @@ impl OutputParser {
             }
             (_, _, _, CallAhead::Function { name, len }, _) => self.start_tagged_call(&name, len),
             (_, _, _, CallAhead::Json { name, arguments, len }, _) => {
+                // Dropped later if it is still to come.
+                self.in_call_tags = !rest[..len].ends_with("</tool_call>");
                 self.done += len;
                 self.write_whole_call(name, arguments);
             }
@@ -383,7 +389,7 @@ impl OutputParser {
         if !self.segment.visible && self.segment.held.is_empty() {
             if in_reasoning {
                 text = text.trim_start();
-            } else if self.segment.after_tag {
+            } else if self.segment.after_tag && !self.has_content {
                 text = text.trim_start_matches(['\n', '\r']);
             }
         }
@@ -397,6 +403,7 @@ impl OutputParser {
         self.segment.held.push_str(&text[visible.len()..]);
         self.segment.visible = true;
         self.fresh = false;
+        self.has_content |= !in_reasoning;
         let delta = if in_reasoning { Delta::Reasoning(piece) } else { Delta::Content(piece) };
         add(&mut self.deltas, delta);
     }

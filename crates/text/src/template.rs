@@ -2,6 +2,7 @@
 //!
 //! Templates are Jinja as Python runs it; [`python`] holds what that means.
 
+mod filters;
 mod json;
 mod methods;
 mod python;

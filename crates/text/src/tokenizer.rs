@@ -4,6 +4,7 @@
 //! normalised, split and merged by the `tokenizers` crate.
 
 use crate::TextError;
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use tokenizers::{
     DecoderWrapper, Model, ModelWrapper, Normalizer, NormalizerWrapper, OffsetReferential,
@@ -16,7 +17,7 @@ pub type TokenId = u32;
 /// The tokenizer of a checkpoint. Shared behind an `Arc`.
 pub struct Tokenizer {
     normalizer: Option<NormalizerWrapper>,
-    pre_tokenizer: Option<PreTokenizerWrapper>,
+    splitter: Option<PreTokenizerWrapper>,
     model: ModelWrapper,
     added: AddedTokens,
     special: HashSet<TokenId>,
@@ -52,7 +53,7 @@ impl Tokenizer {
         let bytes = TokenBytes::new(&vocab, &texts)?;
         Ok(Self {
             normalizer: inner.get_normalizer().cloned(),
-            pre_tokenizer: inner.get_pre_tokenizer().cloned(),
+            splitter: inner.get_pre_tokenizer().cloned(),
             model: inner.get_model().clone(),
             added: AddedTokens::new(texts),
             special,
@@ -73,7 +74,7 @@ impl Tokenizer {
     /// [`TextError::Encode`] when the tokenizer gives up.
     pub fn encode(&self, text: &str) -> Result<Vec<TokenId>, TextError> {
         let mut ids = Vec::new();
-        self.encode_with(text, |plain| std::borrow::Cow::Borrowed(plain), &mut ids)?;
+        self.encode_with(text, Cow::Borrowed, &mut ids)?;
         Ok(ids)
     }
 
@@ -92,7 +93,7 @@ impl Tokenizer {
     pub(crate) fn encode_with<'t>(
         &self,
         text: &'t str,
-        reveal: impl Fn(&'t str) -> std::borrow::Cow<'t, str>,
+        reveal: impl Fn(&'t str) -> Cow<'t, str>,
         ids: &mut Vec<TokenId>,
     ) -> Result<(), TextError> {
         let mut start = 0;
@@ -142,8 +143,8 @@ impl Tokenizer {
         if let Some(normalizer) = &self.normalizer {
             pieces.normalize(|piece| normalizer.normalize(piece)).map_err(fail)?;
         }
-        if let Some(pre_tokenizer) = &self.pre_tokenizer {
-            pre_tokenizer.pre_tokenize(&mut pieces).map_err(fail)?;
+        if let Some(splitter) = &self.splitter {
+            splitter.pre_tokenize(&mut pieces).map_err(fail)?;
         }
         for (piece, _, _) in pieces.get_splits(OffsetReferential::Normalized, OffsetType::Byte) {
             ids.extend(self.model.tokenize(piece).map_err(fail)?.into_iter().map(|t| t.id));
@@ -162,14 +163,13 @@ pub(crate) struct AddedTokens {
 
 impl AddedTokens {
     fn new(texts: Vec<(String, TokenId)>) -> Self {
+        let mut longest_first: Vec<_> = texts.iter().collect();
+        longest_first.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         let mut by_first: HashMap<u8, Vec<(String, TokenId)>> = HashMap::new();
-        for (text, id) in &texts {
+        for (text, id) in longest_first {
             if let Some(first) = text.bytes().next() {
                 by_first.entry(first).or_default().push((text.clone(), *id));
             }
-        }
-        for group in by_first.values_mut() {
-            group.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         }
         Self { ids: texts.into_iter().collect(), by_first }
     }
@@ -190,17 +190,21 @@ impl AddedTokens {
         self.ids.keys().filter_map(|text| text.chars().next()).collect()
     }
 
-    /// Whether an added token begins with the bytes from `at`, or could, if the text went on after
-    /// its last visible character.
-    pub(crate) fn may_begin(&self, text: &str, at: usize) -> bool {
+    /// Whether an added token begins at `at`, or would if the text were cut at `visible_end` and
+    /// then went on.
+    pub(crate) fn may_begin(&self, text: &str, at: usize, visible_end: usize) -> bool {
         let Some(group) = self.by_first.get(&text.as_bytes()[at]) else { return false };
         let rest = &text.as_bytes()[at..];
-        // Templates strip text as Python does, with U+001C to U+001F.
-        let blank = |c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c);
-        let visible = text[at..].trim_end_matches(blank).as_bytes();
+        let visible = &text.as_bytes()[at..visible_end.max(at)];
         group.iter().any(|(token, _)| {
             rest.starts_with(token.as_bytes()) || token.as_bytes().starts_with(visible)
         })
+    }
+
+    /// Where a template that strips the text cuts it. Python strips U+001C to U+001F too.
+    pub(crate) fn visible_end(text: &str) -> usize {
+        let blank = |c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c);
+        text.trim_end_matches(blank).len()
     }
 }
 

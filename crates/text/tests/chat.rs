@@ -66,14 +66,14 @@ fn conversations_render_as_in_python() {
         let name = case["name"].as_str().expect("name");
         let tools = case["tools"].as_array().cloned().unwrap_or_default();
         let list = case["messages"].as_array().expect("messages");
-        let rendered = match list.iter().map(message).collect::<Option<Vec<_>>>() {
-            Some(messages) => DEMO.render(&messages, &tools, &options(&case["options"])),
+        let rendered = if let Some(messages) = list.iter().map(message).collect::<Option<Vec<_>>>()
+        {
+            DEMO.render(&messages, &tools, &options(&case["options"]))
+        } else {
             // A role that our types rule out reaches the template only untyped.
-            None => {
-                let mut variables = case["options"].as_object().expect("object").clone();
-                variables.insert("messages".into(), case["messages"].clone());
-                DEMO.render_variables(&variables)
-            }
+            let mut variables = case["options"].as_object().expect("object").clone();
+            variables.insert("messages".into(), case["messages"].clone());
+            DEMO.render_variables(&variables)
         };
         if case.get("error").is_some() {
             assert!(matches!(rendered, Err(TextError::Refused { .. })), "{name}: {rendered:?}");

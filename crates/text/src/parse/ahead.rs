@@ -8,6 +8,9 @@ const NAME_MAX: usize = 256;
 /// and again.
 const BLANK_MAX: usize = 256;
 
+/// Longer JSON calls are text: they are looked at again with every token.
+const JSON_CALL_MAX: usize = 1 << 16;
+
 const TOOL_CALL: &str = "<tool_call>";
 const TOOL_CALL_END: &str = "</tool_call>";
 
@@ -100,49 +103,72 @@ fn named_ahead(text: &str, start: &str, at_end: bool) -> Ahead {
     }
 }
 
-/// A call with its outer tag.
-pub(super) fn call_ahead(text: &str, at_end: bool) -> CallAhead {
+/// `<tool_call>` with a function after it: the name of the function and the length of both tags.
+pub(super) fn tagged_function_ahead(text: &str, at_end: bool) -> Ahead {
     match look(text, TOOL_CALL, at_end) {
-        Look::No => return CallAhead::No,
-        Look::Maybe => return CallAhead::Maybe,
+        Look::No => return Ahead::No,
+        Look::Maybe => return Ahead::Maybe,
         Look::Yes => {}
     }
-    let Some(inner) = skip_blank(&text[TOOL_CALL.len()..]) else { return CallAhead::No };
-    let start = text.len() - inner.len();
-    if inner.is_empty() {
-        return if at_end { CallAhead::No } else { CallAhead::Maybe };
-    }
-    if inner.starts_with('{') {
-        return json_ahead(inner, start, at_end);
-    }
+    let Some(inner) = skip_blank(&text[TOOL_CALL.len()..]) else { return Ahead::No };
     match function_ahead(inner, at_end) {
-        Ahead::Yes { name, len } => CallAhead::Function { name, len: start + len },
+        Ahead::Yes { name, len } => Ahead::Yes { name, len: text.len() - inner.len() + len },
+        other => other,
+    }
+}
+
+/// A call with its outer tag.
+pub(super) fn call_ahead(text: &str, at_end: bool) -> CallAhead {
+    if let Some(after) = text.strip_prefix(TOOL_CALL)
+        && let Some(inner) = skip_blank(after).filter(|inner| inner.starts_with('{'))
+    {
+        return json_ahead(inner, text.len() - inner.len(), at_end);
+    }
+    match tagged_function_ahead(text, at_end) {
+        Ahead::Yes { name, len } => CallAhead::Function { name, len },
         Ahead::No => CallAhead::No,
         Ahead::Maybe => CallAhead::Maybe,
     }
 }
 
-/// A call written as JSON, ended by its tag or by the end of the text.
+/// A call written as JSON, with its closing tag or without.
 fn json_ahead(inner: &str, start: usize, at_end: bool) -> CallAhead {
-    for (at, tag) in inner.match_indices(TOOL_CALL_END) {
-        match serde_json::from_str::<Value>(&inner[..at]) {
-            Ok(value) => {
-                return json_call(value).map_or(CallAhead::No, |(name, arguments)| {
-                    CallAhead::Json { name, arguments, len: start + at + tag.len() }
-                });
-            }
-            // The tag stands in a string of the JSON text.
-            Err(e) if e.is_eof() => {}
-            Err(_) => return CallAhead::No,
-        }
-    }
-    if !at_end {
-        return CallAhead::Maybe;
-    }
-    match serde_json::from_str(inner).ok().and_then(json_call) {
-        Some((name, arguments)) => CallAhead::Json { name, arguments, len: start + inner.len() },
+    let Some(json_len) = object_len(inner) else {
+        let too_long = at_end || inner.len() > JSON_CALL_MAX;
+        return if too_long { CallAhead::No } else { CallAhead::Maybe };
+    };
+    let len = match skip_blank(&inner[json_len..])
+        .map(|rest| (look(rest, TOOL_CALL_END, at_end), rest))
+    {
+        Some((Look::Maybe, _)) => return CallAhead::Maybe,
+        Some((Look::Yes, rest)) => inner.len() - rest.len() + TOOL_CALL_END.len(),
+        _ => json_len,
+    };
+    match serde_json::from_str(&inner[..json_len]).ok().and_then(json_call) {
+        Some((name, arguments)) => CallAhead::Json { name, arguments, len: start + len },
         None => CallAhead::No,
     }
+}
+
+/// Length of the JSON object at the start, if it is closed. Braces in strings do not count.
+fn object_len(text: &str) -> Option<usize> {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for (at, byte) in text.bytes().enumerate().take(JSON_CALL_MAX) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' if !in_string => depth += 1,
+            b'}' if !in_string => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 fn json_call(value: Value) -> Option<(String, String)> {

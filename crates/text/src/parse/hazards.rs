@@ -260,7 +260,7 @@ fn hazard_4_missing_closing_tags() {
 fn hazard_5_a_known_function_needs_no_outer_tag() {
     let bare = "Now:\n<function=write>\n<parameter=mode>\n1\n</parameter>\n</function>";
     check(bare, "Now:", &[("write", json!({"mode": 1}))]);
-    check(&format!("{bare}\n</tool_call>\ndone"), "Now:done", &[("write", json!({"mode": 1}))]);
+    check(&format!("{bare}\n</tool_call>\ndone"), "Now:\ndone", &[("write", json!({"mode": 1}))]);
     check("<function=other>x</function>", "<function=other>x</function>", &[]);
     check("<function=", "<function=", &[]);
 }
@@ -268,7 +268,7 @@ fn hazard_5_a_known_function_needs_no_outer_tag() {
 #[test]
 fn hazard_6_text_after_calls_is_content() {
     let text = format!("Before. {}\n\nAfter.\n", call(&parameter("mode", "1")));
-    check(&text, "Before.After.\n", &[("write", json!({"mode": 1}))]);
+    check(&text, "Before.\n\nAfter.\n", &[("write", json!({"mode": 1}))]);
     // Also when the outer tag was not closed.
     let text =
         "<tool_call>\n<function=write>\n<parameter=mode>\n1\n</parameter>\n</function>\nAfter.";
@@ -344,6 +344,7 @@ fn hazard_12_calls_as_json() {
         &[("write", json!({"text": "</tool_call>", "n": 1.0}))],
     );
     check("<tool_call>{\"name\": \"now\"}", "", &[("now", json!({}))]);
+    check("<tool_call>{\"name\": \"now\"} x</tool_call>\ny", " x\ny", &[("now", json!({}))]);
     check(
         "<tool_call>{\"name\": \"now\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call> x",
         " x",
@@ -351,6 +352,7 @@ fn hazard_12_calls_as_json() {
     );
     for text in [
         "<tool_call>{not json}</tool_call>",
+        "<tool_call>{\"name\": \"now\"",
         "<tool_call>{\"name\": 1}</tool_call>",
         "<tool_call>{\"name\": \"now\", \"argu",
         "<tool_call> is a tag",

@@ -159,6 +159,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    #[expect(clippy::needless_pass_by_value, reason = "reads better")]
     fn check(schema: Value, raw: &str, expected: &str) {
         let parameters = json!({
             "type": "object",

@@ -5,8 +5,9 @@
 //! with something else after it may be part of the value or may lack its `</tool_call>`: the last
 //! such place counts, once the call is known to have ended.
 
-use super::ahead::CallAhead;
-use super::ahead::{Ahead, Look, call_ahead, function_ahead, look, parameter_ahead, skip_blank};
+use super::ahead::{
+    Ahead, Look, function_ahead, look, parameter_ahead, skip_blank, tagged_function_ahead,
+};
 use super::call::Call;
 use super::schema::Types;
 
@@ -216,9 +217,9 @@ fn closer(text: &str, at: usize, call: &Call, has_possible_end: bool, at_end: bo
         Look::Maybe => return Closer::Unknown,
         Look::No => {}
     }
-    match call_ahead(here, at_end) {
-        CallAhead::Function { .. } => Closer::CallIsOver,
-        CallAhead::Maybe if has_possible_end => Closer::Unknown,
+    match tagged_function_ahead(here, at_end) {
+        Ahead::Yes { .. } => Closer::CallIsOver,
+        Ahead::Maybe if has_possible_end => Closer::Unknown,
         _ => Closer::Text,
     }
 }

@@ -3,6 +3,7 @@
 use super::python::type_name;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
+use std::fmt::Write;
 
 /// Layout of `json.dumps`.
 pub(super) struct Layout<'s> {
@@ -22,11 +23,16 @@ const DEPTH_MAX: usize = 200;
 /// `json.dumps(value)`.
 pub(super) fn dumps(value: &Value, layout: &Layout<'_>) -> Result<String, Error> {
     let mut text = String::new();
-    write(value, layout, 0, &mut text)?;
+    write_value(value, layout, 0, &mut text)?;
     Ok(text)
 }
 
-fn write(value: &Value, layout: &Layout<'_>, depth: usize, text: &mut String) -> Result<(), Error> {
+fn write_value(
+    value: &Value,
+    layout: &Layout<'_>,
+    depth: usize,
+    text: &mut String,
+) -> Result<(), Error> {
     if depth > DEPTH_MAX {
         return Err(Error::new(ErrorKind::BadSerialization, "the value is nested too deeply"));
     }
@@ -38,7 +44,7 @@ fn write(value: &Value, layout: &Layout<'_>, depth: usize, text: &mut String) ->
         ValueKind::Seq | ValueKind::Iterable if value.len().is_some() => {
             let items: Vec<Value> = value.try_iter()?.checked().collect::<Result<_, _>>()?;
             write_list(&items, ('[', ']'), layout, depth, text, |item, text| {
-                write(item, layout, depth + 1, text)
+                write_value(item, layout, depth + 1, text)
             })?;
         }
         ValueKind::Map => {
@@ -54,7 +60,7 @@ fn write(value: &Value, layout: &Layout<'_>, depth: usize, text: &mut String) ->
             write_list(&entries, ('{', '}'), layout, depth, text, |(key, item), text| {
                 quote(key, layout.ensure_ascii, text);
                 text.push_str(layout.separators.1);
-                write(item, layout, depth + 1, text)
+                write_value(item, layout, depth + 1, text)
             })?;
         }
         _ => {
@@ -122,13 +128,18 @@ fn quote(string: &str, ensure_ascii: bool, text: &mut String) {
             c if c < ' ' || (ensure_ascii && c > '~') => {
                 let mut units = [0; 2];
                 for unit in c.encode_utf16(&mut units) {
-                    text.push_str(&format!("\\u{unit:04x}"));
+                    escape('u', 4, u32::from(*unit), text);
                 }
             }
             c => text.push(c),
         }
     }
     text.push('"');
+}
+
+/// A backslash, a letter and so many hexadecimal digits.
+fn escape(letter: char, width: usize, code: u32, text: &mut String) {
+    write!(text, "\\{letter}{code:0width$x}").expect("strings can be written to");
 }
 
 /// A number as `json.dumps` writes it.
@@ -253,11 +264,11 @@ fn repr_string(string: &str, text: &mut String) {
                         | '\u{f0000}'..
                 ) =>
             {
-                text.push_str(&match u32::from(c) {
-                    code @ ..=0xff => format!("\\x{code:02x}"),
-                    code @ ..=0xffff => format!("\\u{code:04x}"),
-                    code => format!("\\U{code:08x}"),
-                });
+                match u32::from(c) {
+                    code @ ..=0xff => escape('x', 2, code, text),
+                    code @ ..=0xffff => escape('u', 4, code, text),
+                    code => escape('U', 8, code, text),
+                }
             }
             c => text.push(c),
         }

@@ -40,11 +40,13 @@ impl<'t> Shield<'t> {
         for message in messages {
             see_value(&message.to_value(), &mut see);
         }
-        tools.iter().for_each(|tool| see_value(tool, &mut see));
-        options.extra.iter().for_each(|(key, value)| {
+        for tool in tools {
+            see_value(tool, &mut see);
+        }
+        for (key, value) in &options.extra {
             see(key);
             see_value(value, &mut see);
-        });
+        }
         let free = PRIVATE.into_iter().flatten().filter(|c| !taken.contains(c));
         let added = tokenizer.added();
         Self { added, pairs: added.first_chars().into_iter().zip(free).collect() }
@@ -107,15 +109,17 @@ impl<'t> Shield<'t> {
         map.iter().map(|(k, v)| (self.text(k, &[]).into_owned(), self.value(v))).collect()
     }
 
+    /// The text but for `visible`, places of tags in order.
     fn text<'s>(&self, text: &'s str, visible: &[Range<usize>]) -> Cow<'s, str> {
         let mut shielded = String::new();
         let mut done = 0;
+        let visible_end = AddedTokens::visible_end(text);
         for (at, c) in text.char_indices() {
             let Some((_, mark)) = self.pairs.iter().find(|(first, _)| *first == c) else {
                 continue;
             };
-            let acted_on = visible.iter().any(|range| range.contains(&at));
-            if !acted_on && self.added.may_begin(text, at) {
+            let acted_on = visible.binary_search_by_key(&at, |range| range.start).is_ok();
+            if !acted_on && self.added.may_begin(text, at, visible_end) {
                 shielded.push_str(&text[done..at]);
                 shielded.push(*mark);
                 done = at + c.len_utf8();
@@ -158,7 +162,9 @@ fn inline_reasoning(text: &str) -> Vec<Range<usize>> {
     let end = last + "</think>".len();
     let places =
         |tag: &'static str| text[..end].match_indices(tag).map(|(at, found)| at..at + found.len());
-    places("<think>").chain(places("</think>")).collect()
+    let mut tags: Vec<_> = places("<think>").chain(places("</think>")).collect();
+    tags.sort_unstable_by_key(|tag| tag.start);
+    tags
 }
 
 /// The tags around a user turn that is a tool result as a whole.

@@ -1,5 +1,6 @@
 //! `strftime_now` of templates that print the date.
 
+use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const DAYS: [&str; 7] =
@@ -27,12 +28,7 @@ pub(super) fn strftime_now(format: &str) -> String {
 }
 
 fn strftime(unix_s: u64, format: &str) -> String {
-    let (days, second_of_day) = (unix_s / 86_400, unix_s % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) =
-        (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
-    let weekday = usize::try_from((days + 4) % 7).unwrap_or(0);
-    let hour12 = (hour + 11) % 12 + 1;
+    let now = Moment::new(unix_s);
     let mut text = String::new();
     let mut chars = format.chars();
     while let Some(c) = chars.next() {
@@ -40,54 +36,74 @@ fn strftime(unix_s: u64, format: &str) -> String {
             text.push(c);
             continue;
         }
-        let mut spec = chars.next();
-        // `%-d` is GNU's way of saying: no padding.
-        let bare = spec == Some('-');
-        if bare {
-            spec = chars.next();
+        match chars.next() {
+            // `%-d` is GNU's way of saying: no padding.
+            Some('-') => now.write(chars.next(), true, &mut text),
+            spec => now.write(spec, false, &mut text),
         }
-        let two = |n: u64| if bare { n.to_string() } else { format!("{n:02}") };
-        match spec {
-            Some('Y') => text.push_str(&year.to_string()),
-            Some('y') => text.push_str(&two(year % 100)),
-            Some('m') => text.push_str(&two(month)),
-            Some('d') => text.push_str(&two(day)),
-            Some('e') => text.push_str(&format!("{day:2}")),
-            Some('H') => text.push_str(&two(hour)),
-            Some('I') => text.push_str(&two(hour12)),
-            Some('M') => text.push_str(&two(minute)),
-            Some('S') => text.push_str(&two(second)),
-            Some('p') => text.push_str(if hour < 12 { "AM" } else { "PM" }),
-            Some('A') => text.push_str(DAYS[weekday]),
-            Some('a') => text.push_str(&DAYS[weekday][..3]),
-            Some('B') => text.push_str(month_name(month)),
-            Some('b' | 'h') => text.push_str(&month_name(month)[..3]),
-            Some('j') => {
-                let day_of_year = days - days_before(year) + 1;
-                text.push_str(&if bare {
-                    day_of_year.to_string()
-                } else {
-                    format!("{day_of_year:03}")
-                });
-            }
-            Some('F') => text.push_str(&format!("{year}-{month:02}-{day:02}")),
-            Some('T') => text.push_str(&format!("{hour:02}:{minute:02}:{second:02}")),
-            Some('D') => text.push_str(&format!("{month:02}/{day:02}/{:02}", year % 100)),
-            Some('R') => text.push_str(&format!("{hour:02}:{minute:02}")),
-            Some('s') => text.push_str(&unix_s.to_string()),
-            Some('Z') => text.push_str("UTC"),
-            Some('z') => text.push_str("+0000"),
-            Some('n') => text.push('\n'),
-            Some('t') => text.push('\t'),
-            Some('%') | None => text.push('%'),
-            Some(other) => text.extend(['%', other]),
-        }
+        .expect("strings can be written to");
     }
     text
 }
 
+/// A second of the calendar.
+struct Moment {
+    unix_s: u64,
+    days: u64,
+    year: u64,
+    month: u64,
+    day: u64,
+    hour: u64,
+    minute: u64,
+    second: u64,
+}
+
+impl Moment {
+    fn new(unix_s: u64) -> Self {
+        let (days, of_day) = (unix_s / 86_400, unix_s % 86_400);
+        let (year, month, day) = civil(days);
+        let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+        Self { unix_s, days, year, month, day, hour, minute, second }
+    }
+
+    fn write(&self, spec: Option<char>, bare: bool, text: &mut String) -> std::fmt::Result {
+        let Self { unix_s, days, year, month, day, hour, minute, second } = *self;
+        let width = |width: usize| if bare { 0 } else { width };
+        let two = width(2);
+        let weekday = DAYS[usize::try_from((days + 4) % 7).unwrap_or(0)];
+        match spec {
+            Some('Y') => write!(text, "{year}"),
+            Some('y') => write!(text, "{:0two$}", year % 100),
+            Some('m') => write!(text, "{month:0two$}"),
+            Some('d') => write!(text, "{day:0two$}"),
+            Some('e') => write!(text, "{day:two$}"),
+            Some('H') => write!(text, "{hour:0two$}"),
+            Some('I') => write!(text, "{:0two$}", (hour + 11) % 12 + 1),
+            Some('M') => write!(text, "{minute:0two$}"),
+            Some('S') => write!(text, "{second:0two$}"),
+            Some('j') => write!(text, "{:0w$}", days - days_before(year) + 1, w = width(3)),
+            Some('p') => text.write_str(if hour < 12 { "AM" } else { "PM" }),
+            Some('A') => text.write_str(weekday),
+            Some('a') => text.write_str(&weekday[..3]),
+            Some('B') => text.write_str(month_name(month)),
+            Some('b' | 'h') => text.write_str(&month_name(month)[..3]),
+            Some('F') => write!(text, "{year}-{month:02}-{day:02}"),
+            Some('T') => write!(text, "{hour:02}:{minute:02}:{second:02}"),
+            Some('D') => write!(text, "{month:02}/{day:02}/{:02}", year % 100),
+            Some('R') => write!(text, "{hour:02}:{minute:02}"),
+            Some('s') => write!(text, "{unix_s}"),
+            Some('Z') => text.write_str("UTC"),
+            Some('z') => text.write_str("+0000"),
+            Some('n') => text.write_char('\n'),
+            Some('t') => text.write_char('\t'),
+            Some('%') | None => text.write_char('%'),
+            Some(other) => write!(text, "%{other}"),
+        }
+    }
+}
+
 fn month_name(month: u64) -> &'static str {
-    usize::try_from(month).ok().and_then(|m| MONTHS.get(m.wrapping_sub(1))).copied().unwrap_or("")
+    MONTHS[usize::try_from(month - 1).unwrap_or(0) % 12]
 }
 
 fn is_leap(year: u64) -> bool {
