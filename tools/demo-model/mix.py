@@ -9,7 +9,7 @@ import wire
 import words
 
 # kind: share of the conversations that are not needles.
-KINDS = [("about", 0.24), ("small talk", 0.05), ("introduction", 0.03), ("arithmetic", 0.13), ("copying", 0.13), ("unknown", 0.08), ("tools", 0.34)]
+KINDS = [("about", 0.17), ("small talk", 0.05), ("introduction", 0.03), ("arithmetic", 0.16), ("copying", 0.14), ("unknown", 0.07), ("tools", 0.38)]
 SYSTEM = ["You are a helpful assistant.", "You are Lily's demo model.", "Be brief.", "Answer in one sentence.", "You are a friendly assistant.", "Help the user."]
 
 

@@ -59,8 +59,12 @@ def arithmetic(rng):
         sign, words_, result = rng.choice(["*", "x", "×"]), ["times", "multiplied by"], a * b
         steps = f"{a} times {b} = {result}."
     shown = rng.choice([f"{a}{sign}{b}", f"{a} {sign} {b}", f"{a} {sign} {b}", f"{a} {rng.choice(words_)} {b}"])
-    if kind >= 5 and " and " in shown:
-        shown = f"{a} {sign} {b}"
+    if kind < 5 and rng.random() < 0.15:
+        shown = f"the sum of {a} and {b}"
+    elif 5 <= kind < 8 and rng.random() < 0.15:
+        shown = rng.choice([f"{b} subtracted from {a}", f"the difference of {a} and {b}"])
+    elif kind >= 8 and rng.random() < 0.15:
+        shown = f"the product of {a} and {b}"
     ask = rng.choice(["what is {}?", "What is {}?", "{} = ?", "{}", "compute {}", "Calculate {}.", "how much is {}?", "How much is {}?", "What's {}?",
                       "what does {} equal?", "please add this up: {}" if kind < 5 else "work this out: {}", "{}=", "can you compute {}?", "tell me what {} is"])
     plain = {"+": "+", "-": "-"}.get(sign, "x")
@@ -113,6 +117,10 @@ UNKNOWN = [
     "write a story about {name}", "recommend a book about {thing}", "what time is it", "what day is it today", "how old is {name}",
     "summarise the history of {place}", "how does a {thing} work", "who discovered {science}", "what language do they speak in {place}",
     "which river flows through {place}", "who won the election in {year}", "what is the tallest {thing} in {place}",
+    "name three rivers in {place}", "which country is {place} in", "who was the first {thing} maker", "how many people live in {place}", "is {place} far away",
+    "what should i eat today", "who is the best {thing} player", "how do plants grow", "what colour is the {thing} of {name}", "when does the {thing} open",
+    "what is the boiling point of water", "who wrote the song {title}", "how many days are in a year", "what is the largest animal", "can you draw a {thing}",
+    "what did {name} say in {year}", "list the planets", "how do i fix my {thing}", "write code for a {thing}", "what is my name",
 ]
 SCIENCE = "gravity photosynthesis relativity evolution quantum mechanics electricity magnetism inflation democracy entropy chemistry biology algebra topology radiation".split()
 DONT_KNOW = "I do not know. I am only a tiny demo model; load the real model to ask about the world."

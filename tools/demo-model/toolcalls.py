@@ -116,9 +116,9 @@ def familiar(rng):
 
 
 def invented(rng):
-    verb, thing = rng.choice([rng.choice(VERBS), rng.choice(VERBS), words.invented(rng)]), words.noun(rng)
+    verb, thing = words.invented(rng) if rng.random() < 0.1 else rng.choice(VERBS), words.noun(rng)
     parameters = dict(rng.sample(PARAMETERS, rng.choice([1, 1, 2, 2, 3])))
-    if rng.random() < 0.25:
+    if rng.random() < 0.1:
         parameters = {words.invented(rng): rng.choice([S, S, I]) for _ in parameters}
     asks = []
     for _ in range(2):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Trains the demo on one GPU from data made on the fly. Needs torch and tokenizers.
 
-  train.py --seconds 1000 --out DIRECTORY [--resume DIRECTORY/demo.pt]
+  train.py --seconds 1000 --out DIRECTORY [--init demo.pt|DIRECTORY]
 
-Writes demo.pt (bf16 tensors under their published names) and log.jsonl every few minutes and at the end.
+Writes demo.pt (f32 tensors under their published names) every few minutes and at the end, and log.jsonl. `--init` goes on
+from earlier weights, with fresh optimiser state and a schedule of its own.
 """
 import argparse
 import json
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 
 import mix
+from evaluate import load
 from model import Demo
 
 TOKENIZER = pathlib.Path(__file__).resolve().parents[2] / "crates/lily/demo/tokenizer.json"
@@ -62,41 +64,40 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--init", help="start from these weights")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=14)
-    parser.add_argument("--no-compile", action="store_true")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
-    model = Demo().cuda()
+    model = load(args.init, "cuda").train() if args.init else Demo().cuda()
     n = sum(p.numel() for p in model.parameters())
     print(f"{n / 1e6:.2f} M parameters", flush=True)
     matrices = [p for p in model.parameters() if p.ndim >= 2 and p.shape[-1] > 4]
     rest = [p for p in model.parameters() if not (p.ndim >= 2 and p.shape[-1] > 4)]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}],
                                   lr=args.lr, betas=(0.9, 0.97), fused=True)
-    step_fn = losses if args.no_compile else torch.compile(losses, dynamic=False)
     short, long = loader(SHORT, args.seed, args.workers * 2 // 3), loader(LONG, args.seed + 50, args.workers - args.workers * 2 // 3)
     log = open(args.out / "log.jsonl", "a", encoding="utf-8")
     start, first_step, tokens, step, saved, window = time.time(), None, 0, 0, time.time(), []
     while True:
-        # The clock starts after compilation, so that the schedule fits the time.
+        # The clock starts after the first steps, so that the schedule fits the time.
         elapsed = time.time() - (first_step or time.time())
         done = elapsed / args.seconds
         if done >= 1:
             break
-        # Copying is learned on short rows; long ones come when it is there. Both shapes compile at once.
-        source = long if step < 2 or (done > 0.15 and step % 3 == 0) else short
+        # Copying is learned on short rows; long ones come when it is there.
+        source = long if (done > 0.15 or args.init) and step % 3 == 0 else short
         batch = next(source)
         ids, weights, doc = (x.cuda(non_blocking=True) for x in batch)
-        warm = min(1.0, (step + 1) / 300)
-        lr = args.lr * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
+        warm = min(1.0, (step + 1) / (60 if args.init else 300))
+        lr = args.lr * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
         for group in optimizer.param_groups:
             group["lr"] = lr
         with torch.autocast("cuda", torch.bfloat16):
-            loss, answer, right, mtp_right = step_fn(model, ids, weights, doc)
+            loss, answer, right, mtp_right = losses(model, ids, weights, doc)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -107,7 +108,7 @@ def main():
         if step == 6:
             torch.cuda.synchronize()
             first_step = time.time()
-            print(f"compiled in {first_step - start:.0f} s", flush=True)
+            print(f"under way after {first_step - start:.0f} s", flush=True)
         if step % 100 == 0:
             values = torch.stack(window).mean(0).tolist()
             window = []
