@@ -41,6 +41,7 @@ def enter_venv():
 def environment():
     """As in transformers.utils.chat_template_utils._cached_compile_jinja_template."""
     import jinja2
+    import jinja2.ext
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -50,7 +51,21 @@ def environment():
     def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
         return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
-    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    class Generation(jinja2.ext.Extension):
+        """The rendering half of AssistantTracker."""
+
+        tags = {"generation"}
+
+        def parse(self, parser):
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("render"), [], [], body).set_lineno(line)
+
+        @jinja2.pass_eval_context
+        def render(self, context, caller):
+            return caller()
+
+    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
     return env
@@ -205,7 +220,7 @@ EXPRESSIONS = [
     "100000000000000000000", "3 / 2", "4 / 2", "7 // 2", "-7 // 2", "7 % 3", "-7 % 3", "2 ** 10", "2 ** -1", "1 + 1.0", "x", "l", "nested",
     "undefined_name", "x.nope", "s", "[s]", "['\\n\\t\\\\', '\u200b', '\u00e9']", "x.b", "1_000", "0x1f", "0b11", "1.5e3",
     # operators
-    "'a' ~ 1 ~ none ~ true ~ 1.5", "'a' ~ undefined_name", "'a' ~ [1, 'b']", "'a' 'b'", "'ab' * 3", "[1] * 2", "[1] + [2]", "(1,) + (2,)", "'a' + 'b'", "'a' + 1", "1 + none",
+    "'a' ~ 1 ~ none ~ true ~ 1.5", "'a' ~ 1e16", "'a' ~ undefined_name", "'a' ~ [1, 'b']", "'a' 'b'", "'ab' * 3", "[1] * 2", "[1] + [2]", "(1,) + (2,)", "'a' + 'b'", "'a' + 1", "1 + none",
     "undefined_name + 1", "1 < 2 < 3", "1 < 3 < 2", "1 == 1.0", "true == 1", "false == 0", "'1' == 1", "none == undefined_name", "'a' < 'b'", "[1] == [1]",
     "(1, 2) == [1, 2]", "{'a': 1} == {'a': 1.0}", "1 < 'a'", "none < 1", "not x.nope", "'b' in x", "'nope' in x", "1 in l", "'b' in s", "'A' in s", "1 in 'a1'", "'a' in none",
     "'a' in undefined_name", "'q' not in nested.p", "not 'q' in nested.p", "1 if false", "('a' if t else 'b')", "1 and 2", "0 or 'x'", "none or undefined_name", "not ''", "not 0.0", "not {}",
@@ -256,7 +271,7 @@ STATEMENTS = [
     "{% macro m() %}{{ caller() }}!{% endmacro %}{% call m() %}hi{% endcall %}", "{% macro f(i) %}{% if i > 0 %}{{ i }}{{ f(i - 1) }}{% endif %}{% endmacro %}{{ f(5) }}", "{% macro m(a) %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, k=3) }}", "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}",
     "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, k=2) }}", "{% filter upper %}abc{% endfilter %}", "{% raw %}{{ x }}{% endraw %}", "{% with y = 1 %}{{ y }}{% endwith %}{{ y }}", "{% set x = 1 %}{{ x }}", "{% if x.nope is defined and x.nope %}a{% elif l %}b{% else %}c{% endif %}", "a{#- c -#} b", "a {#- c #} b", "{# a #}\nb", "{#\nmulti\n#}x",
     "{% if t %}\n  a\n{% endif %}\nb\n", "  {% if t %}a{% endif %}\n", "x  {% if t %}a{% endif %}  \n", "  {%+ if t %}a{% endif %}", "{% if t +%}\na{% endif %}", "{%- if t -%}\n a \n{%- endif -%}\n b", "{{- 'a' -}}  \n b", "a\n\n{{ 'b' }}\n\n", "a\r\nb\r{{ 'c' }}\r\n", "{{ 'a\\nb' }}", "{{ 'a\nb' }}", "{{ '\\x41\\u00e9\\U0001f642\\101' }}", "{{ \"\\'\" }}", "{{ '\\q\\d' }}",
-    "{{ 'a' if 0 }}b", "{% set d = {'a': 1} %}{% set d.a = 2 %}{{ d }}", "{% do l.append(1) %}", "{% include 'x' %}", "{% extends 'x' %}", "{% import 'x' as y %}", "{% block a %}x{% endblock %}", "{% generation %}x{% endgeneration %}", "{% if %}", "{{ x", "{% for %}", "{% endif %}", "{{ }}", "{% unknown %}", "{{ 1 +}}", "{% set %}", "{{ x..y }}",
+    "{{ 'a' if 0 }}b", "{% set d = {'a': 1} %}{% set d.a = 2 %}{{ d }}", "{% do l.append(1) %}", "{% include 'x' %}", "{% extends 'x' %}", "{% import 'x' as y %}", "{% block a %}x{% endblock %}", "{% generation %}x{% endgeneration %}", "a {%- generation -%} x {%- endgeneration %} b", "{%generation%}\n{{ s }}\n  {% endgeneration %}\n", "{% generation %}", "{% for m in messages %}{% generation %}{{ m.role }}{% endgeneration %}{% endfor %}", "{% if %}", "{{ x", "{% for %}", "{% endif %}", "{{ }}", "{% unknown %}", "{{ 1 +}}", "{% set %}", "{{ x..y }}",
     "{% set ns = namespace() %}{% set ns.a = 1 %}{{ ns.a }}{{ ns.b }}", "{% set ns = namespace({'a': 1}, b=2) %}{{ ns.a }}{{ ns.b }}", "{% set a = [1] + [2] %}{% set a = a + [3] %}{{ a }}", "{{ messages | map(attribute='role') | join(',') }}", "{{ (messages | first).role }}", "{% set m = messages[0] %}{{ m.content if m.content is string else '' }}",
     "{% for m in messages %}{{ m['role'] ~ ':' ~ m['content'] }};{% endfor %}", "{% for i in range(3) -%}\n  {{ i }}\n{%- endfor %}", "{% if 'a' == 'a' and not ('b' == 'a' or 1 > 2) %}y{% endif %}", "{{ ['a', 'b'][1] }}{{ {'k': 'v'}['k'] }}{{ {'k': 'v'}.k }}", "{{ {'items': 1}.items() | list }}", "{{ {'a': 1, 'a': 2} }}", "{{ {1: 'a'}[1] }}", "{% set f = l.count %}{{ f(3) }}",
     "{% for i in l %}{% for j in l %}{{ loop.index }}{% endfor %}{{ loop.index }}{% endfor %}", "{% for i in l %}{% set outer = loop %}{% for j in [1] %}{{ outer.index }}{% endfor %}{% endfor %}", "{{ loop }}", "{% for i in l | sort %}{{ i }}{% endfor %}{{ i }}", "{{ self }}", "{% set _ = none %}{{ _ }}", "{{ not_a_call | default(raise_exception('eager')) }}", "{% if false %}{{ raise_exception('lazy') }}{% endif %}ok", "{{ t and raise_exception('x') }}", "{{ (not t) and raise_exception('x') }}ok",
@@ -266,6 +281,7 @@ STATEMENTS = [
 NOT_FOR_CHAT = "no chat template needs it"
 LENIENT = "Python refuses it, the engine does not"
 KNOWN = {
+    "{{ 'a' ~ 1e16 }}": "floats joined by ~ have no exponent",
     "{{ x.items }}": "a key comes before a method that is not called",
     "{{ range(3) is sequence }}": NOT_FOR_CHAT, "{{ lipsum is defined }}": NOT_FOR_CHAT, "{{ self }}": NOT_FOR_CHAT,
     "{{ +n }}": "no unary plus", "{{ '%s-%d' % ('a', 3) }}": "no % for text", "{{ '%s' % 'a' }}": "no % for text", "{{ '%.2f' % 1.005 }}": "no % for text",

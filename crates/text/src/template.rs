@@ -101,6 +101,7 @@ impl ChatTemplate {
 
     fn add(&mut self, name: &'static str, source: &str) -> Result<(), TextError> {
         let unified = source.replace("\r\n", "\n").replace('\r', "\n");
+        let unified = python::without_generation_tags(&unified);
         self.source.push_str(&unified);
         self.environment
             .add_template_owned(name, unified)

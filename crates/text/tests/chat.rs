@@ -313,3 +313,24 @@ proptest! {
         prop_assert_eq!(QWEN.decode(&ids), text);
     }
 }
+
+#[test]
+fn hostile_conversations_take_linear_time() {
+    fn is_shared<T: Send + Sync>(_: &T) {}
+    is_shared(&*DEMO);
+    is_shared(&**QWEN);
+    let started = std::time::Instant::now();
+    for text in [
+        "</think>".repeat(50_000),
+        "<".repeat(200_000) + &" ".repeat(200_000),
+        "<|im_end|".repeat(40_000),
+        "\u{e000}<think>".repeat(40_000),
+    ] {
+        for role in [Role::User, Role::Assistant] {
+            let turns = [Message::text(Role::User, "x"), Message::text(role, text.as_str())];
+            DEMO.encode(&QWEN, &turns, &[], &RenderOptions::for_answer()).expect("encodes");
+        }
+    }
+    // Seconds without optimisation; hours if any step were quadratic.
+    assert!(started.elapsed().as_secs() < 60);
+}

@@ -84,6 +84,17 @@ fn long_runs_are_encoded_in_time() {
 }
 
 #[test]
+fn a_hundred_kilobytes_take_less_than_a_second() {
+    let sources = [include_str!("../src/tokenizer.rs"), include_str!("../src/parse.rs")];
+    let text = sources.concat().repeat(8);
+    let text = &text[..text.floor_char_boundary(100_000)];
+    let started = std::time::Instant::now();
+    let ids = QWEN.encode(text).expect("encodes");
+    let elapsed_ms = started.elapsed().as_millis();
+    assert!(elapsed_ms < 1000, "{} tokens took {elapsed_ms} ms", ids.len());
+}
+
+#[test]
 fn broken_files_are_refused() {
     for json in [&b""[..], b"{}", b"[]", b"{\"model\": {}}", b"\xff"] {
         assert!(matches!(Tokenizer::from_bytes(json), Err(TextError::Tokenizer { .. })));

@@ -1,8 +1,11 @@
 //! Jinja as `transformers` sets it up in Python: blocks trimmed, nothing escaped, and filters,
 //! tests and functions that answer as Python's do.
 //!
-//! Known differences that remain: `~` prints floats from 1e16 on and below 1e-4 without exponent,
-//! and attributes of an object come before its methods unless they are called.
+//! Differences that remain, none of which a chat template we know depends on: `~` prints floats
+//! from 1e16 on and below 1e-4 without exponent; keys of an object come before methods that are
+//! not called; loops over `none` and comparisons of unlike types pass where Python refuses them;
+//! defaults of macro arguments do not see other arguments. `tests/clients/template_agreement.py`
+//! lists and counts them.
 
 use super::filters;
 use super::json;
@@ -76,6 +79,35 @@ pub(super) fn environment() -> Environment<'static> {
         matches!(value.kind(), ValueKind::Plain | ValueKind::Undefined)
     });
     env
+}
+
+/// `{% generation %}` of `transformers` marks what to train on; for rendering it is a block that is
+/// always there.
+pub(super) fn without_generation_tags(source: &str) -> String {
+    let mut replaced = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at + "{%".len());
+        replaced.push_str(before);
+        let inner = tag.trim_start_matches(['-', '+']).trim_start();
+        let found = [("generation", "if true"), ("endgeneration", "endif")]
+            .into_iter()
+            .find_map(|(word, by)| Some((inner.strip_prefix(word)?, by)))
+            .filter(|(after, _)| {
+                after.trim_start().trim_start_matches(['-', '+']).starts_with("%}")
+            });
+        match found {
+            Some((after, by)) => {
+                let opening = tag.len() - tag.trim_start_matches(['-', '+']).len();
+                replaced.push_str(&tag[..opening]);
+                replaced.extend([" ", by, " "]);
+                rest = after.trim_start();
+            }
+            None => rest = tag,
+        }
+    }
+    replaced.push_str(rest);
+    replaced
 }
 
 fn raise_exception(message: &Value) -> Result<Value, Error> {
