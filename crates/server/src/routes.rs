@@ -90,7 +90,9 @@ async fn start(app: Arc<App>, request: Request, arrived: Instant) -> Result<(Run
     let (head, body) = request.into_parts();
     let bytes = body::read(&head.headers, body, app.config.max_body_bytes).await?;
     let RequestId(id) = head.extensions.get().cloned().expect("every request passes `observe`");
+    let span = tracing::info_span!("http", request = id);
     let work = move || {
+        let _entered = span.entered();
         if app.config.log_prompts {
             tracing::info!(request = id, body = %String::from_utf8_lossy(&bytes), "prompt");
         }
@@ -167,6 +169,8 @@ async fn health(State(app): State<Arc<App>>) -> Response {
     let stats = app.engine.stats();
     let (code, status) = if app.draining.load(Ordering::Relaxed) {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")
+    } else if !app.engine.is_alive() {
+        (StatusCode::SERVICE_UNAVAILABLE, "stopped")
     } else {
         (StatusCode::OK, "ok")
     };

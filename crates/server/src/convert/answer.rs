@@ -92,18 +92,25 @@ impl Answer {
             Delta::Reasoning(text) => {
                 Some(ChunkDelta { reasoning_content: Some(text), ..ChunkDelta::default() })
             }
-            Delta::ToolCall { index, .. } if index > 0 && self.single_call => None,
-            Delta::ToolCall { index, name, arguments } => {
-                let first = name.is_some();
-                let call = ToolCallChunk {
-                    index: index as usize,
-                    id: first.then(|| ids.next("call_")),
-                    kind: first.then_some("function"),
-                    function: FunctionChunk { name, arguments },
-                };
-                Some(ChunkDelta { tool_calls: vec![call], ..ChunkDelta::default() })
+            Delta::ToolCallStart { index, name } => {
+                let function = FunctionChunk { name: Some(name), arguments: String::new() };
+                self.call(index, Some(ids.next("call_")), function)
             }
+            Delta::ToolCallArguments { index, json } => {
+                self.call(index, None, FunctionChunk { name: None, arguments: json })
+            }
+            Delta::ToolCallEnd { .. } => None,
         }
+    }
+
+    /// A piece of a call, unless the client wants one call only and this is another.
+    fn call(&self, index: u32, id: Option<String>, function: FunctionChunk) -> Option<ChunkDelta> {
+        if self.single_call && index > 0 {
+            return None;
+        }
+        let kind = id.is_some().then_some("function");
+        let piece = ToolCallChunk { index: index as usize, id, kind, function };
+        Some(ChunkDelta { tool_calls: vec![piece], ..ChunkDelta::default() })
     }
 }
 

@@ -161,6 +161,72 @@ fn reasoning_and_calls_of_the_history_arrive() {
     );
 }
 
+mod never_panics {
+    use super::*;
+    use crate::openai::ChatCompletionRequest;
+    use proptest::prelude::*;
+
+    const TEXTS: &[&str] =
+        &["", "user", "tool", "text", "function", "{}", "auto", "none", "7", "\u{1F33A}"];
+    const NAMES: &[&str] =
+        &["role", "content", "type", "text", "function", "name", "arguments", "id", "5"];
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            proptest::sample::select(TEXTS).prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::vec((proptest::sample::select(NAMES), inner), 0..5).prop_map(
+                    |fields| fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+                ),
+            ]
+        })
+    }
+
+    const FIELDS: &[&str] = &[
+        "messages",
+        "stop",
+        "tools",
+        "tool_choice",
+        "logit_bias",
+        "seed",
+        "n",
+        "top_k",
+        "max_tokens",
+        "temperature",
+        "chat_template_kwargs",
+        "response_format",
+        "stream_options",
+        "top_logprobs",
+    ];
+
+    proptest! {
+        #[test]
+        fn on_any_value_of_a_field(
+            field in proptest::sample::select(FIELDS), value in json_value(), turn in json_value()
+        ) {
+            let mut body = json!({"messages": [{"role": "user", "content": "hi"}, turn]});
+            body[field] = value;
+            let text = body.to_string();
+            let error = parse::<ChatCompletionRequest>(text.as_bytes()).and_then(chat).err();
+            prop_assert!(error.is_none_or(|e| e.status == 400 && e.message.len() < 1000));
+        }
+
+        #[test]
+        fn on_any_bytes(start in 0usize..40, bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let mut body = br#"{"messages": [{"role": "user", "content": "hi"}], "n": 1}"#.to_vec();
+            body.splice(start..start, bytes);
+            let _ = parse::<ChatCompletionRequest>(&body).and_then(chat);
+        }
+    }
+}
+
 /// The order of results after calls `a`, `b` and `c`.
 fn result_order(results: &[(&str, Value)]) -> String {
     let call = |id| json!({"id": id, "function": {"name": "f", "arguments": "{}"}});
