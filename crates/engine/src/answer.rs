@@ -2,7 +2,8 @@
 //!
 //! Stop strings are looked for in what the client sees as content: reasoning and tool calls of a
 //! conversation are not searched, and a tool call between two pieces of content separates them. A
-//! text or token prompt has no such parts, so everything is searched.
+//! text or token prompt has no such parts, so everything is searched. Special tokens have no text,
+//! but a stop string that names one ends the answer there.
 
 use crate::stop::StopMatcher;
 use lily_text::{Delta, Detokenizer, OutputParser, ParserOptions, TokenId, Tokenizer};
@@ -11,10 +12,13 @@ use std::sync::Arc;
 /// Follows the tokens of one answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
+    tokenizer: Arc<Tokenizer>,
     detokenizer: Detokenizer,
     /// `None` for text and token prompts.
     parser: Option<OutputParser>,
     stop: StopMatcher,
+    /// Special tokens that are stop strings.
+    stop_tokens: Vec<TokenId>,
     stop_string: Option<String>,
     n_tool_calls: usize,
     n_reasoning_tokens: usize,
@@ -27,10 +31,15 @@ impl Answer {
         parser: Option<ParserOptions>,
         stop: &[String],
     ) -> Self {
+        let special = |id: &TokenId| tokenizer.is_special(*id);
+        let stop_tokens =
+            stop.iter().filter_map(|s| tokenizer.token_id(s)).filter(special).collect();
         Self {
-            detokenizer: Detokenizer::new(tokenizer),
+            detokenizer: Detokenizer::new(Arc::clone(&tokenizer)),
+            tokenizer,
             parser: parser.map(OutputParser::new),
             stop: StopMatcher::new(stop),
+            stop_tokens,
             stop_string: None,
             n_tool_calls: 0,
             n_reasoning_tokens: 0,
@@ -39,6 +48,9 @@ impl Answer {
 
     /// What a token adds. Ids that end an answer have no text and do not belong here.
     pub(crate) fn push(&mut self, id: TokenId) -> Vec<Delta> {
+        if self.tokenizer.is_special(id) {
+            return self.push_special(id);
+        }
         let text = self.detokenizer.push(id);
         let was_reasoning = self.in_reasoning();
         let deltas = self.parse(text);
@@ -79,6 +91,16 @@ impl Answer {
     /// Tokens inside the think block.
     pub(crate) fn n_reasoning_tokens(&self) -> usize {
         self.n_reasoning_tokens
+    }
+
+    fn push_special(&mut self, id: TokenId) -> Vec<Delta> {
+        if !self.stop_tokens.contains(&id) {
+            return Vec::new();
+        }
+        let deltas = self.finish();
+        let text = String::from_utf8_lossy(self.tokenizer.token_bytes(id));
+        self.stop_string.get_or_insert_with(|| text.into_owned());
+        deltas
     }
 
     fn in_reasoning(&self) -> bool {

@@ -132,11 +132,7 @@ impl Sequence {
         });
         self.token_ids.push(id);
         let is_eos = vocabulary.eos_token_ids.contains(&id);
-        let mut deltas = if is_eos || vocabulary.tokenizer.is_special(id) {
-            Vec::new()
-        } else {
-            self.answer.push(id)
-        };
+        let mut deltas = if is_eos { Vec::new() } else { self.answer.push(id) };
         let ended = if (is_eos && !self.job.request.ignore_eos) || self.stop_string_found() {
             Some(FinishReason::Stop)
         } else if self.token_ids.len() == self.job.request.n_answer_max {

@@ -136,6 +136,14 @@ fn stop_strings_end_the_answer_before_them() {
 }
 
 #[test]
+fn a_stop_string_can_name_a_special_token() {
+    let found = stopped_by("one <|im_start|>two", &["<|im_start|>", "one  "], text("x"));
+    assert_eq!(found, ("one ".to_owned(), Some("<|im_start|>".to_owned())));
+    let found = stopped_by("one<|im_end|>two", &["<|im_end|>"], text("x"));
+    assert_eq!(found, ("one".to_owned(), None), "the end of every answer");
+}
+
+#[test]
 fn stop_strings_are_looked_for_in_content_only() {
     let says = "STOP</think>\n\nfirst STOP";
     let found = stopped_by(says, &["STOP"], chat(true, &[]));
