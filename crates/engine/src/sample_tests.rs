@@ -283,3 +283,43 @@ fn requests_override_defaults_and_gaps_are_neutral() {
     assert_eq!((settings.top_p, settings.min_p), (1.0, 0.1));
     assert_eq!((settings.presence_penalty, settings.repetition_penalty), (0.0, 1.0));
 }
+
+/// `cargo test --release -p lily-engine speed -- --ignored --nocapture`
+#[test]
+#[ignore = "measures and asserts nothing"]
+fn speed_of_a_full_vocabulary() {
+    let mut state = 1u64;
+    let mut normal = || {
+        let mut sum = -6.0;
+        for _ in 0..12 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            sum += (state >> 40) as f32 / (1u64 << 24) as f32;
+        }
+        3.0 * sum
+    };
+    let mut row: Vec<f32> = (0..248_320).map(|_| normal()).collect();
+    let recommended = Settings { top_k: 20, top_p: 0.95, ..neutral() };
+    let cases = [
+        ("greedy", Settings { temperature: 0.0, ..neutral() }),
+        ("top-k 20, top-p 0.95", recommended.clone()),
+        ("the same with penalties", Settings { presence_penalty: 1.5, ..recommended.clone() }),
+        ("top-k 1000", Settings { top_k: 1_000, ..neutral() }),
+        ("top-p 0.95 only", Settings { top_p: 0.95, ..neutral() }),
+        ("no filter", neutral()),
+    ];
+    let mut scratch = Scratch::default();
+    for (name, settings) in cases {
+        let mut sampler = Sampler::new(settings, Some(1), &[], 248_077);
+        sampler.n_generated = (0..5_000).map(|id| (id * 7, 1)).collect();
+        let start = std::time::Instant::now();
+        for _ in 0..200 {
+            sampler.sample(&mut row, &mut scratch).expect("finite");
+        }
+        println!("{name}: {:.0} us", start.elapsed().as_secs_f64() * 1e6 / 200.0);
+    }
+    let start = std::time::Instant::now();
+    for _ in 0..200 {
+        crate::logprobs::logprobs(&row[..248_077], 1, 20, &mut scratch.candidates);
+    }
+    println!("log-probabilities: {:.0} us", start.elapsed().as_secs_f64() * 1e6 / 200.0);
+}
