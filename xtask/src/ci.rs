@@ -18,10 +18,7 @@ pub(crate) fn run() -> Result<()> {
 
     step("formatting", &["cargo", "fmt", "--all", "--check"])?;
     step("structure", &["cargo", "run", "--quiet", "--package", "xtask", "--", "lint"])?;
-    step(
-        "lints",
-        &["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
-    )?;
+    step("lints", &["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
     if darwin_is_installed() {
         step(
             "types and lints for macOS",
@@ -32,7 +29,10 @@ pub(crate) fn run() -> Result<()> {
     }
     step("unit and property tests", &["cargo", "test", "--workspace", "--all-targets"])?;
     step("documentation tests", &["cargo", "test", "--workspace", "--doc"])?;
-    step("documentation", &["cargo", "doc", "--workspace", "--no-deps", "--document-private-items"])?;
+    step(
+        "documentation",
+        &["cargo", "doc", "--workspace", "--no-deps", "--document-private-items"],
+    )?;
     step("release build", &["cargo", "build", "--release"])?;
     step("user checks", &["python3", "tests/clients/user_checks.py"])?;
     step("template agreement with jinja2", &["python3", "tests/clients/template_agreement.py"])?;

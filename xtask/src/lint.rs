@@ -35,8 +35,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 const MAX_FILE_LINES: usize = 800;
 
 /// Unfinished business that must not land. Split so that this file does not match itself.
-const MARKERS: &[&str] =
-    &[concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME"), concat!("XX", "X")];
+const MARKERS: &[&str] = &[
+    concat!("todo", "!("),
+    concat!("unimplemented", "!("),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+];
 
 /// Checks everything and reports every fault, not only the first.
 pub(crate) fn run() -> Result<()> {
@@ -93,11 +97,10 @@ fn imports(root: &Path) -> Result<Vec<String>> {
 }
 
 fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
-    let output = Command::new("git")
-        .args(["ls-files", "-z"])
-        .current_dir(root)
-        .output()
-        .context("git could not be started; xtask lint reads the list of tracked files from it")?;
+    let output =
+        Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().context(
+            "git could not be started; xtask lint reads the list of tracked files from it",
+        )?;
     if !output.status.success() {
         bail!("git ls-files failed in {}", root.display());
     }
@@ -107,8 +110,10 @@ fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
 
 fn file_faults(root: &Path, file: &Path) -> Result<Vec<String>> {
     const SOURCE: &[&str] = &["rs", "metal", "h", "py", "js", "mjs", "ts", "sh"];
-    let is_source =
-        file.extension().and_then(|e| e.to_str()).is_some_and(|extension| SOURCE.contains(&extension));
+    let is_source = file
+        .extension()
+        .and_then(|e| e.to_str())
+        .is_some_and(|extension| SOURCE.contains(&extension));
     let path = root.join(file);
     // A file deleted in the working tree but not yet in the index.
     if !is_source || !path.exists() {

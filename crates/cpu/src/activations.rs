@@ -230,9 +230,7 @@ fn quantize_row_body<S: crate::simd::Lanes>(
 
 /// See [`Activations::nibbles`].
 fn to_nibble_order(natural: &[u8], nibbles: &mut [u8]) {
-    for (from, to) in
-        natural.as_chunks::<PAIR>().0.iter().zip(nibbles.as_chunks_mut::<PAIR>().0)
-    {
+    for (from, to) in natural.as_chunks::<PAIR>().0.iter().zip(nibbles.as_chunks_mut::<PAIR>().0) {
         for i in 0..BLOCK {
             to[i] = from[2 * i];
             to[BLOCK + i] = from[2 * i + 1];
@@ -248,8 +246,9 @@ mod tests {
     fn codes_are_within_half_a_step() {
         let pool = Pool::new(2);
         let (n, cols) = (13, 384);
-        let x: Vec<f32> =
-            (0..n * cols).map(|i| ((i * 7919 % 1000) as f32 - 500.0) * (1 + i % 5) as f32).collect();
+        let x: Vec<f32> = (0..n * cols)
+            .map(|i| ((i * 7919 % 1000) as f32 - 500.0) * (1 + i % 5) as f32)
+            .collect();
         let mut activations = Activations::new(Precision::Int8);
         activations.set(&pool, &x, n, cols);
         for t in 0..n {

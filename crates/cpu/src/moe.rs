@@ -160,13 +160,8 @@ fn gate_up(
         let (idx, rows) = &tasks[task];
         let expert = &experts[*idx];
         tiles.with(|scratch| {
-            let tile = |weight| RowTile {
-                weight,
-                rows: rows.clone(),
-                x,
-                tokens: expert.tokens,
-                method,
-            };
+            let tile =
+                |weight| RowTile { weight, rows: rows.clone(), x, tokens: expert.tokens, method };
             tile(&expert.gate).product(scratch);
             std::mem::swap(&mut scratch.tile, &mut scratch.other);
             let n = tile(&expert.up).product(scratch).len();
@@ -201,7 +196,10 @@ fn down(
     pool.run(hidden.div_ceil(step), &|task| {
         let rows = task * step..((task + 1) * step).min(hidden);
         tiles.with(|scratch| {
-            let mut add = |weight: &Matrix<'_>, x: &Activations, slots: &[u32], route: &dyn Fn(usize) -> (usize, f32)| {
+            let mut add = |weight: &Matrix<'_>,
+                           x: &Activations,
+                           slots: &[u32],
+                           route: &dyn Fn(usize) -> (usize, f32)| {
                 let tile = RowTile { weight, rows: rows.clone(), x, tokens: slots, method };
                 let values = tile.product(scratch);
                 for (&slot, values) in slots.iter().zip(values.chunks_exact(rows.len())) {

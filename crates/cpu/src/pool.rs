@@ -169,7 +169,11 @@ impl Shared {
         let start = Instant::now();
         while state & JOINED != 0 {
             // A worker without a core needs this one to finish its task.
-            if start.elapsed() > SPIN { thread::yield_now() } else { std::hint::spin_loop() }
+            if start.elapsed() > SPIN {
+                thread::yield_now()
+            } else {
+                std::hint::spin_loop()
+            }
             state = self.state.load(Ordering::Acquire);
         }
     }

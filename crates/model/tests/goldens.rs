@@ -25,8 +25,7 @@ fn prefill(model: &mut CpuModel, state: &mut SeqState, ids: &[TokenId], chunk: u
     let mut all = Vec::new();
     for tokens in ids.chunks(chunk) {
         let mut out = Logits { values: vec![f32::NAN; 7], vocab_size: 3 };
-        let step =
-            Step { state: &mut *state, tokens, rows: Rows::All, advance: Advance::Commit };
+        let step = Step { state: &mut *state, tokens, rows: Rows::All, advance: Advance::Commit };
         model.forward(&mut [step], &mut out).expect("the prompt fits");
         all.extend_from_slice(&out.values);
     }

@@ -149,10 +149,7 @@ fn errors_change_nothing() {
         model.forward(&mut [Step { state, tokens, rows: Rows::Last, advance }], &mut out)
     };
     let commit = Advance::Commit;
-    assert!(matches!(
-        forward(&mut model, &mut state, &[], commit),
-        Err(ModelError::EmptyStep)
-    ));
+    assert!(matches!(forward(&mut model, &mut state, &[], commit), Err(ModelError::EmptyStep)));
     assert!(matches!(
         forward(&mut model, &mut state, &[1, 512], commit),
         Err(ModelError::TokenOutOfRange { id: 512, vocab_size: 512 })

@@ -84,7 +84,10 @@ impl RowTile<'_> {
     pub(crate) fn each_row(
         &self,
         scratch: &mut TileScratch,
-        prepare: impl Fn(usize, &mut TileScratch) -> fn(&TileScratch, &crate::activations::Token<'_>) -> f32,
+        prepare: impl Fn(
+            usize,
+            &mut TileScratch,
+        ) -> fn(&TileScratch, &crate::activations::Token<'_>) -> f32,
     ) {
         let n_rows = self.rows.len();
         for (i, row) in self.rows.clone().enumerate() {

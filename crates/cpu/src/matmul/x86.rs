@@ -41,12 +41,14 @@ impl Vnni {
             (Method::Vector, 4, Half::Bf16(scales), Half::Bf16(biases))
                 if w.group == BLOCK && cols.is_multiple_of(2 * BLOCK) =>
             {
-                let rows = Rows { codes: bytes(w.codes), scales: bits(scales), biases: bits(biases) };
+                let rows =
+                    Rows { codes: bytes(w.codes), scales: bits(scales), biases: bits(biases) };
                 // SAFETY: `self` proves the features.
                 unsafe { vectors::<4>(tile, &rows, scratch) }
             }
             (Method::Vector, 8, Half::Bf16(scales), Half::Bf16(biases)) if w.group == BLOCK => {
-                let rows = Rows { codes: bytes(w.codes), scales: bits(scales), biases: bits(biases) };
+                let rows =
+                    Rows { codes: bytes(w.codes), scales: bits(scales), biases: bits(biases) };
                 // SAFETY: `self` proves the features.
                 unsafe { vectors::<8>(tile, &rows, scratch) }
             }
@@ -259,13 +261,7 @@ fn panels(tile: &RowTile<'_>, w: &Affine<'_>, scratch: &mut TileScratch) {
 }
 
 /// Scales and biases of `n` rows as `[n_blocks, 16]`; missing rows get zeros.
-fn scale_panel(
-    w: &Affine<'_>,
-    first: usize,
-    n: usize,
-    n_blocks: usize,
-    scratch: &mut TileScratch,
-) {
+fn scale_panel(w: &Affine<'_>, first: usize, n: usize, n_blocks: usize, scratch: &mut TileScratch) {
     scratch.scales.clear();
     scratch.scales.resize(n_blocks * PANEL, 0.0);
     scratch.biases.clear();

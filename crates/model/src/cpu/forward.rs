@@ -8,9 +8,9 @@ use super::{CpuModel, Tap, cpu_state_mut};
 use crate::{Advance, Logits, Rows, Step};
 use lily_cpu::{
     Activations, AttentionArgs, AttentionScratch, AttentionShape, DeltaInputs, DeltaScratch,
-    DeltaShape, DeltaStash, DeltaWeights, KvCache, MatmulJob, MoeScratch, Pool, Precision, RopeTable, Routes,
-    attention, gated_delta_net, gated_delta_net_tentative, matmul, moe, rms_norm, route,
-    sigmoid_in_place,
+    DeltaShape, DeltaStash, DeltaWeights, KvCache, MatmulJob, MoeScratch, Pool, Precision,
+    RopeTable, Routes, attention, gated_delta_net, gated_delta_net_tentative, matmul, moe,
+    rms_norm, route, sigmoid_in_place,
 };
 use lily_weights::{
     AttentionWeights, GatedDeltaNetWeights, LayerWeights, MixerWeights, MoeWeights, Shape,
@@ -195,12 +195,8 @@ impl Context<'_> {
         matmul(self.pool, &s.input, &mut jobs);
 
         s.mixed.resize(self.n_tokens * value_width, 0.0);
-        let weights = DeltaWeights {
-            conv1d: &w.conv1d,
-            decay: &w.decay,
-            dt_bias: &w.dt_bias,
-            norm: &w.norm,
-        };
+        let weights =
+            DeltaWeights { conv1d: &w.conv1d, decay: &w.decay, dt_bias: &w.dt_bias, norm: &w.norm };
         let mut first = 0;
         for (step, stashes) in batch.iter_mut().zip(stashes) {
             let end = first + step.tokens.len();
@@ -236,12 +232,7 @@ impl Context<'_> {
     }
 
     /// Gated attention: q with its gate, k, v; norm, rotate, attend, gate, out-projection.
-    fn gated_attention(
-        &mut self,
-        layer_idx: usize,
-        w: &AttentionWeights,
-        batch: &mut [Step<'_>],
-    ) {
+    fn gated_attention(&mut self, layer_idx: usize, w: &AttentionWeights, batch: &mut [Step<'_>]) {
         self.project_qkv(w);
         let mut first = 0;
         for step in batch {

@@ -9,10 +9,10 @@ mod state;
 pub(crate) use state::CpuState;
 pub use state::MtpState;
 
-use crate::{Advance, Logits, Model, ModelError, Rows, SeqState, Snapshot, Step};
 use crate::state::StateInner;
+use crate::{Logits, Model, ModelError, SeqState, Snapshot, Step};
 use forward::Scratch;
-use lily_cpu::{Activations, KvDtype, Pool, Precision, RopeTable};
+use lily_cpu::{KvDtype, Pool, Precision, RopeTable};
 use lily_weights::{ModelWeights, Shape};
 use std::sync::Arc;
 

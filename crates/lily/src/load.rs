@@ -1,0 +1,226 @@
+//! From what the user named to a loaded model.
+
+use crate::args::{Compute, Device, ModelArgs};
+use crate::output;
+use anyhow::{Context, Result, anyhow, bail};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lily_engine::{Sampling, SamplingDefaults, TextModel};
+use lily_model::{CpuModel, CpuOptions, Model, Precision, Shape};
+use lily_text::{ChatTemplate, Tokenizer};
+use lily_weights::{Checkpoint, EmbeddedFile};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Aligns the bytes inside it, so that embedded weights need no copy.
+#[repr(C, align(64))]
+struct Aligned<Bytes: ?Sized>(Bytes);
+
+static DEMO_WEIGHTS: &Aligned<[u8]> = &Aligned(*include_bytes!("../demo/model.safetensors"));
+
+/// The demo model, as files.
+static DEMO: &[EmbeddedFile] = &[
+    EmbeddedFile { name: "config.json", bytes: include_bytes!("../demo/config.json") },
+    EmbeddedFile { name: "model.safetensors", bytes: &DEMO_WEIGHTS.0 },
+    EmbeddedFile { name: "tokenizer.json", bytes: include_bytes!("../demo/tokenizer.json") },
+    EmbeddedFile {
+        name: "tokenizer_config.json",
+        bytes: include_bytes!("../demo/tokenizer_config.json"),
+    },
+    EmbeddedFile {
+        name: "generation_config.json",
+        bytes: include_bytes!("../demo/generation_config.json"),
+    },
+    EmbeddedFile {
+        name: "chat_template.jinja",
+        bytes: include_bytes!("../demo/chat_template.jinja"),
+    },
+];
+
+/// A context that fits most machines; the checkpoint's own limit can be far beyond memory.
+const CONTEXT_TOKENS_DEFAULT: usize = 32_768;
+
+/// An opened checkpoint and how it was named.
+pub(crate) struct Opened {
+    pub(crate) checkpoint: Checkpoint,
+    /// "demo", or the last part of the path.
+    pub(crate) name: String,
+    /// Seconds.
+    pub(crate) opened_s: f64,
+}
+
+/// Opens what `--model` names, with a progress bar on a terminal.
+pub(crate) fn open(model: &str) -> Result<Opened> {
+    let start = Instant::now();
+    if model == "demo" {
+        let checkpoint = Checkpoint::from_embedded(DEMO).context("the built-in demo is damaged")?;
+        let opened_s = start.elapsed().as_secs_f64();
+        return Ok(Opened { checkpoint, name: "demo".to_owned(), opened_s });
+    }
+    let dir = locate(model)?;
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("loading {msg} [{bar:30}] {pos}/{len} files")
+        .context("the progress bar's template is wrong")?;
+    bar.set_style(style.progress_chars("=> "));
+    bar.set_message(model.to_owned());
+    let checkpoint = Checkpoint::open_with_progress(&dir, &mut |progress| {
+        bar.set_length(progress.files_total as u64);
+        bar.set_position(progress.files_done as u64);
+    });
+    bar.finish_and_clear();
+    let checkpoint =
+        checkpoint.with_context(|| format!("the model `{model}` could not be opened"))?;
+    let name =
+        dir.file_name().map_or_else(|| model.to_owned(), |name| name.to_string_lossy().into());
+    let name = if dir == Path::new(model) { name } else { model.to_owned() };
+    Ok(Opened { checkpoint, name, opened_s: start.elapsed().as_secs_f64() })
+}
+
+/// A path as it is, or a hub id in the hub's cache.
+fn locate(model: &str) -> Result<PathBuf> {
+    let path = PathBuf::from(model);
+    if path.exists() || path.is_absolute() || model.starts_with('.') || model.ends_with(".gguf") {
+        return Ok(path);
+    }
+    let Some((org, name)) = model.split_once('/').filter(|(_, name)| !name.contains('/')) else {
+        bail!(
+            "there is no model `{model}`: give `demo`, a directory with config.json and \
+             .safetensors files, or a hub id such as ORG/NAME"
+        );
+    };
+    let repository = hub_cache()?.join(format!("models--{org}--{name}"));
+    let revision = std::fs::read_to_string(repository.join("refs/main")).map_err(|_| {
+        anyhow!(
+            "`{model}` is neither a directory nor in the hub cache ({}); download it first, for \
+             example with `hf download {model}`",
+            repository.display()
+        )
+    })?;
+    Ok(repository.join("snapshots").join(revision.trim()))
+}
+
+/// The hub's cache, by the hub's own rules.
+pub(crate) fn hub_cache() -> Result<PathBuf> {
+    let var =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(path) = var("HF_HUB_CACHE") {
+        return Ok(path);
+    }
+    if let Some(path) = var("HF_HOME") {
+        return Ok(path.join("hub"));
+    }
+    let home = std::env::home_dir().context("there is no home directory; set HF_HUB_CACHE")?;
+    Ok(home.join(".cache/huggingface/hub"))
+}
+
+/// A computing model and what is needed around it.
+pub(crate) struct Loaded {
+    pub(crate) model: Box<dyn Model>,
+    pub(crate) text: Option<TextModel>,
+    pub(crate) name: String,
+    pub(crate) shape: Shape,
+}
+
+/// Opens the checkpoint and prepares the device. Says on stderr what was loaded.
+pub(crate) fn load(args: &ModelArgs, default: Compute, max_batch_tokens: usize) -> Result<Loaded> {
+    check_device(args.device)?;
+    let Opened { checkpoint, name, opened_s } = open(&args.model)?;
+    let text = text_model(&checkpoint)?;
+    let summary = &checkpoint.summary;
+    tracing::info!(
+        "loaded {name} ({} parameters, {}) in {opened_s:.2} s",
+        output::count(summary.text_parameters),
+        output::bytes(summary.weight_bytes),
+    );
+    if summary.copied_bytes > 0 {
+        tracing::warn!(
+            "{} of weights were misaligned and had to be copied",
+            output::bytes(summary.copied_bytes)
+        );
+    }
+    let shape = checkpoint.shape.clone();
+    let options = cpu_options(args, default, max_batch_tokens);
+    let model = CpuModel::new(checkpoint.shape, checkpoint.weights, options);
+    Ok(Loaded { model: Box::new(model), text, name, shape })
+}
+
+pub(crate) fn cpu_options(
+    args: &ModelArgs,
+    default: Compute,
+    max_batch_tokens: usize,
+) -> CpuOptions {
+    let precision = match args.compute.unwrap_or(default) {
+        Compute::F32 => Precision::F32,
+        Compute::Int8 => Precision::Int8,
+    };
+    let n_threads = args.threads.map_or_else(lily_cpu::physical_cores, usize::from);
+    CpuOptions { n_threads, precision, max_batch_tokens }
+}
+
+pub(crate) fn check_device(device: Device) -> Result<()> {
+    let name = match device {
+        Device::Auto | Device::Cpu => return Ok(()),
+        Device::Metal => "metal",
+        Device::Cuda => "cuda",
+        Device::Sim => "sim",
+    };
+    bail!("--device {name} is not built in this version; use --device cpu (or auto)")
+}
+
+/// Tokenizer, template and sampling defaults; `None` if the checkpoint has no tokenizer.
+fn text_model(checkpoint: &Checkpoint) -> Result<Option<TextModel>> {
+    let Some(tokenizer) = &checkpoint.tokenizer else { return Ok(None) };
+    let tokenizer = Tokenizer::from_bytes(tokenizer).context("tokenizer.json could not be read")?;
+    let template = match (&checkpoint.chat_template, &checkpoint.tokenizer_config) {
+        (Some(source), _) => {
+            Some(ChatTemplate::new(source).context("the chat template is broken")?)
+        }
+        (None, Some(config)) => ChatTemplate::from_tokenizer_config(config)
+            .context("the chat template of tokenizer_config.json is broken")?,
+        (None, None) => None,
+    };
+    let generation = &checkpoint.generation;
+    let thinking = Sampling {
+        temperature: generation.temperature,
+        top_k: generation.top_k,
+        top_p: generation.top_p,
+        min_p: generation.min_p,
+        presence_penalty: generation.presence_penalty,
+        repetition_penalty: generation.repetition_penalty,
+        ..Sampling::default()
+    };
+    // The values that the real model's card recommends for plain answers are for the real model.
+    let is_full =
+        checkpoint.shape == Shape { n_experts: checkpoint.shape.n_experts, ..Shape::qwen36_35b() };
+    let defaults = if is_full {
+        SamplingDefaults::from_generation_config(thinking)
+    } else {
+        SamplingDefaults { plain: thinking.clone(), thinking }
+    };
+    Ok(Some(TextModel {
+        tokenizer: Arc::new(tokenizer),
+        template: template.map(Arc::new),
+        eos_token_ids: generation.eos_token_ids.clone(),
+        defaults,
+    }))
+}
+
+/// For verbs that need text: an error that says what is missing.
+pub(crate) fn need_text(text: Option<TextModel>, name: &str) -> Result<TextModel> {
+    text.with_context(|| {
+        format!("the model `{name}` has no tokenizer.json; put it beside config.json")
+    })
+}
+
+/// `--ctx`, or what the checkpoint was made for, within reason.
+pub(crate) fn context_tokens(ctx: Option<usize>, shape: &Shape) -> Result<usize> {
+    match ctx {
+        None => Ok(shape.max_positions.min(CONTEXT_TOKENS_DEFAULT)),
+        Some(0) => bail!("--ctx is 0; give at least 1 token"),
+        Some(ctx) if ctx > shape.max_positions => bail!(
+            "--ctx is {ctx}, but this checkpoint was made for {} tokens at most",
+            shape.max_positions
+        ),
+        Some(ctx) => Ok(ctx),
+    }
+}
