@@ -147,9 +147,11 @@ impl Drop for Pool {
 impl Shared {
     /// Publishes a job and wakes who sleeps.
     fn open(&self, task: Task<'_>, n_tasks: usize, workers: &[JoinHandle<()>]) {
-        let task: *const (dyn Fn(usize) + Sync + '_) = task;
-        // SAFETY: only the lifetime changes; `close` returns before the closure ends.
-        let task: *const (dyn Fn(usize) + Sync + 'static) = unsafe { std::mem::transmute(task) };
+        // SAFETY: only the lifetime changes; `close` returns before the closure ends, and nobody
+        // follows the reference after that.
+        let task = unsafe {
+            std::mem::transmute::<Task<'_>, &'static (dyn Fn(usize) + Sync + 'static)>(task)
+        };
         // SAFETY: the last job is closed and left, so no worker reads this.
         unsafe { *self.job.get() = Job { task, n_tasks } };
         self.next_task.store(0, Ordering::Relaxed);
@@ -170,9 +172,9 @@ impl Shared {
         while state & JOINED != 0 {
             // A worker without a core needs this one to finish its task.
             if start.elapsed() > SPIN {
-                thread::yield_now()
+                thread::yield_now();
             } else {
-                std::hint::spin_loop()
+                std::hint::spin_loop();
             }
             state = self.state.load(Ordering::Acquire);
         }

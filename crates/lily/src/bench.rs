@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use lily_model::{Advance, CpuModel, Logits, Model, Rows, SeqState, Shape, Step, TokenId};
 use lily_weights::{Checkpoint, RandomQuant};
 use serde::Serialize;
+use std::fmt::Write as _;
 use std::time::Instant;
 
 #[derive(Serialize)]
@@ -212,8 +213,9 @@ fn table(report: &Report) -> String {
     );
     for row in &report.rows {
         let rate = row.gb_per_s.map(|rate| format!("  {rate:.1} GB/s")).unwrap_or_default();
-        out += &format!(
-            "{:<8} {:>7} {:>9.2} {:>9.2} {:>9.2}{rate}\n",
+        let _ = writeln!(
+            out,
+            "{:<8} {:>7} {:>9.2} {:>9.2} {:>9.2}{rate}",
             row.kind,
             row.n_before,
             row.tokens_per_s_min,

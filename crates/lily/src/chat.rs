@@ -33,11 +33,12 @@ struct Session {
 struct Answer {
     reasoning: String,
     content: String,
+    /// Name and JSON arguments.
     calls: Vec<(String, String)>,
     summary: Summary,
 }
 
-pub(crate) fn run(args: ChatArgs) -> Result<()> {
+pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     let piped = piped_text()?;
     let prompt = match (&args.prompt, piped) {
         (Some(prompt), Some(text)) => Some(format!("{prompt}\n\n{text}")),
@@ -47,7 +48,7 @@ pub(crate) fn run(args: ChatArgs) -> Result<()> {
     if prompt.as_deref().is_some_and(|prompt| prompt.trim().is_empty()) {
         bail!("the prompt is empty; give one as an argument or on standard input");
     }
-    let mut session = start(&args)?;
+    let mut session = start(args)?;
     match prompt {
         Some(prompt) => one_shot(&mut session, &prompt, args.json),
         None => repl::run(&mut session),

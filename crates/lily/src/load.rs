@@ -46,7 +46,7 @@ pub(crate) struct Opened {
     /// "demo", or the last part of the path.
     pub(crate) name: String,
     /// Seconds.
-    pub(crate) opened_s: f64,
+    pub(crate) seconds: f64,
 }
 
 /// Opens what `--model` names, with a progress bar on a terminal.
@@ -54,8 +54,8 @@ pub(crate) fn open(model: &str) -> Result<Opened> {
     let start = Instant::now();
     if model == "demo" {
         let checkpoint = Checkpoint::from_embedded(DEMO).context("the built-in demo is damaged")?;
-        let opened_s = start.elapsed().as_secs_f64();
-        return Ok(Opened { checkpoint, name: "demo".to_owned(), opened_s });
+        let seconds = start.elapsed().as_secs_f64();
+        return Ok(Opened { checkpoint, name: "demo".to_owned(), seconds });
     }
     let dir = locate(model)?;
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -73,13 +73,14 @@ pub(crate) fn open(model: &str) -> Result<Opened> {
     let name =
         dir.file_name().map_or_else(|| model.to_owned(), |name| name.to_string_lossy().into());
     let name = if dir == Path::new(model) { name } else { model.to_owned() };
-    Ok(Opened { checkpoint, name, opened_s: start.elapsed().as_secs_f64() })
+    Ok(Opened { checkpoint, name, seconds: start.elapsed().as_secs_f64() })
 }
 
 /// A path as it is, or a hub id in the hub's cache.
 fn locate(model: &str) -> Result<PathBuf> {
     let path = PathBuf::from(model);
-    if path.exists() || path.is_absolute() || model.starts_with('.') || model.ends_with(".gguf") {
+    let is_gguf = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
+    if path.exists() || path.is_absolute() || model.starts_with('.') || is_gguf {
         return Ok(path);
     }
     let Some((org, name)) = model.split_once('/').filter(|(_, name)| !name.contains('/')) else {
@@ -124,11 +125,11 @@ pub(crate) struct Loaded {
 /// Opens the checkpoint and prepares the device. Says on stderr what was loaded.
 pub(crate) fn load(args: &ModelArgs, default: Compute, max_batch_tokens: usize) -> Result<Loaded> {
     check_device(args.device)?;
-    let Opened { checkpoint, name, opened_s } = open(&args.model)?;
+    let Opened { checkpoint, name, seconds } = open(&args.model)?;
     let text = text_model(&checkpoint)?;
     let summary = &checkpoint.summary;
-    tracing::info!(
-        "loaded {name} ({} parameters, {}) in {opened_s:.2} s",
+    eprintln!(
+        "loaded {name} ({} parameters, {}) in {seconds:.2} s",
         output::count(summary.text_parameters),
         output::bytes(summary.weight_bytes),
     );

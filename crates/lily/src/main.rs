@@ -1,5 +1,7 @@
 //! The command line: one file per verb.
 
+#![expect(clippy::print_stderr, reason = "a program talks to its user on stderr")]
+
 mod args;
 mod bench;
 mod chat;
@@ -20,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log(&cli.log);
+    start_log(&cli.log, &cli.verb);
     match run(cli.verb) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads our output may stop when it has enough.
@@ -34,8 +36,8 @@ fn main() -> ExitCode {
 
 fn run(verb: Verb) -> Result<()> {
     match verb {
-        Verb::Chat(args) => chat::run(args),
-        Verb::Serve(args) => serve::run(args),
+        Verb::Chat(args) => chat::run(&args),
+        Verb::Serve(args) => serve::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Eval(args) => match args.what {
             EvalVerb::Perplexity(args) => eval::perplexity(&args),
@@ -61,8 +63,10 @@ fn run(verb: Verb) -> Result<()> {
 }
 
 /// Logs go to stderr: human lines on a terminal, and JSON on request.
-fn start_log(args: &LogArgs) {
-    let level = args.log.as_deref().unwrap_or("warn,lily=info,lily_server=info,lily_engine=info");
+fn start_log(args: &LogArgs, verb: &Verb) {
+    // A server reports each request; in a terminal that would stand between the lines of a chat.
+    let default = if matches!(verb, Verb::Serve(_)) { "warn,lily_server=info" } else { "warn" };
+    let level = args.log.as_deref().unwrap_or(default);
     let filter = EnvFilter::try_new(level).unwrap_or_else(|error| {
         eprintln!("warning: the log filter `{level}` is ignored: {error}");
         EnvFilter::new("warn")

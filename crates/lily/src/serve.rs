@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 /// Tokens of a prefill chunk: other requests decode between two chunks.
 const PREFILL_CHUNK_TOKENS: usize = 256;
 
-pub(crate) fn run(args: ServeArgs) -> Result<()> {
+pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     // A port that is taken is found before minutes of loading.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -50,7 +50,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<()> {
         deadline: args.deadline.map(Duration::from_secs),
         ..ServerConfig::new(&name)
     };
-    runtime.block_on(serve_until_stopped(&args, listener, engine, server, context_tokens))
+    runtime.block_on(serve_until_stopped(args, listener, engine, server, context_tokens))
 }
 
 async fn bind(host: &str, port: u16) -> Result<TcpListener> {

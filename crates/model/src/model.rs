@@ -101,7 +101,7 @@ pub struct Logits {
 impl Logits {
     /// Number of rows.
     pub fn n_rows(&self) -> usize {
-        if self.vocab_size == 0 { 0 } else { self.values.len() / self.vocab_size }
+        self.values.len().checked_div(self.vocab_size).unwrap_or(0)
     }
 
     /// Row `i`, `[vocab_size]`.

@@ -5,6 +5,7 @@ use super::tile::{Method, RowTile, TileScratch, blocks_per_group};
 use crate::activations::{BLOCK, Token};
 use lily_weights::quant::affine::words_per_row;
 use lily_weights::{Affine, Half};
+#[allow(clippy::wildcard_imports, reason = "the names carry their prefix")]
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
@@ -33,6 +34,7 @@ impl Vnni {
     }
 
     /// See [`RowTile::product`].
+    #[expect(clippy::unused_self, reason = "the proof that the instructions are there")]
     pub(super) fn product(self, tile: &RowTile<'_>, w: &Affine<'_>, scratch: &mut TileScratch) {
         let cols = tile.weight.cols;
         match (tile.method, w.bits, w.scales, w.biases) {
@@ -367,7 +369,7 @@ fn multiply_panel<const NIBBLES: bool>(
     let mut t = 0;
     macro_rules! tokens {
         ($n:literal) => {
-            while t + $n <= tile.tokens.len() {
+            while tile.tokens.len() - t >= $n {
                 let tokens: [Token<'_>; $n] =
                     std::array::from_fn(|i| tile.x.token(tile.tokens[t + i] as usize));
                 let sums = multiply::<$n, NIBBLES>(panel, scales, biases, n_blocks, &tokens);

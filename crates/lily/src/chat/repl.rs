@@ -165,7 +165,7 @@ fn think(session: &mut Session, argument: &str) {
 }
 
 fn system(session: &mut Session, argument: &str) {
-    let first = session.messages.first().filter(|message| message.role == Role::System).is_some();
+    let first = session.messages.first().is_some_and(|message| message.role == Role::System);
     if argument.is_empty() {
         match session.messages.first().filter(|_| first) {
             Some(Message { content: lily_text::Content::Text(text), .. }) => eprintln!("{text}"),

@@ -1,4 +1,6 @@
-//! Fixtures shared by the tests of the forward pass.
+//! Fixtures shared by the tests of the forward pass. Each test file uses a part of them.
+
+#![allow(dead_code, unreachable_pub, reason = "compiled once per test file")]
 
 use lily_fixtures::{Variant, write_hf, write_mlx4};
 use lily_model::{CpuModel, CpuOptions, Precision, TokenId};
