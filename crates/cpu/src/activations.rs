@@ -49,6 +49,7 @@ pub struct Activations {
 pub(crate) struct Token<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) natural: &'a [i8],
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for the VNNI kernels"))]
     pub(crate) nibbles: &'a [i8],
     pub(crate) scales: &'a [f32],
     pub(crate) sums: &'a [f32],

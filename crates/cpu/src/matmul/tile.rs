@@ -29,6 +29,7 @@ pub(crate) struct RowTile<'a> {
     pub(crate) rows: Range<usize>,
     pub(crate) x: &'a Activations,
     pub(crate) tokens: &'a [u32],
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for the VNNI kernels"))]
     pub(crate) method: Method,
 }
 
@@ -42,6 +43,7 @@ pub(crate) struct TileScratch {
     /// Unpacked codes of a row or of the rows of a panel.
     pub(crate) codes: AlignedBytes,
     /// Codes as the panel kernel wants them.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for the VNNI kernels"))]
     pub(crate) panel: AlignedBytes,
     /// Scales, then biases, of a row or a panel, one per block of activations.
     pub(crate) scales: Vec<f32>,
