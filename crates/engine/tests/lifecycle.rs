@@ -205,21 +205,28 @@ fn a_deadline_counts_while_waiting_and_while_running() {
 
 #[test]
 fn a_request_without_memory_waits_for_another_to_end() {
-    let (model, gate) =
-        ScriptedModel::new(Script::text("abc")).out_of_memory_for(&[1, 2, 3]).gated();
+    let (model, gate) = ScriptedModel::new(Script::text("abc")).out_of_memory_for(&[1]).gated();
+    let passes = model.passes();
     let engine = engine(model, config(4, 4));
     let first = engine.submit(text("a")).expect("accepted");
     eventually("it runs", || engine.stats().n_running == 1);
-    let second = engine.submit(text("b")).expect("accepted");
-    let third = engine.submit(text("c")).expect("accepted");
+    let later = ["b", "c"].map(|p| engine.submit(text(p)).expect("accepted"));
     drop(gate);
     assert_eq!(Answer::read(first).content(), "abc");
-    // The second is refused beside the first, and then alone.
-    let answer = Answer::read(second);
-    assert!(matches!(answer.error(), EngineError::Model(_)), "{:?}", answer.end);
-    drop(third);
-    eventually("all are gone", || engine.stats().n_running + engine.stats().n_queued == 0);
-    assert!(engine.is_alive());
+    for events in later {
+        assert_eq!(Answer::read(events).content(), "abc");
+    }
+    assert!(passes.list()[..4].iter().all(|pass| pass.len() == 1), "the first ran alone");
+}
+
+#[test]
+fn a_request_that_fits_into_no_memory_fails() {
+    let engine =
+        engine(ScriptedModel::new(Script::text("abc")).out_of_memory_for(&[0]), config(4, 4));
+    let too_large = engine.submit(text("a")).expect("accepted");
+    assert!(matches!(Answer::read(too_large).error(), EngineError::Model(_)));
+    let next = engine.submit(text("b")).expect("accepted");
+    assert_eq!(Answer::read(next).content(), "abc");
 }
 
 #[test]
