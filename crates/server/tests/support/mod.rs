@@ -89,10 +89,17 @@ pub(crate) fn snapshot(stream: &str) -> String {
         }
         if let Some(timings) = event.get_mut("timings").and_then(Value::as_object_mut) {
             for (key, value) in timings {
-                if key.ends_with("_ms") || key.ends_with("_second") {
-                    *value = json!(0.0);
+                if key != "predicted_n" {
+                    *value = json!(0);
                 }
             }
+        }
+        // The size of the prompt is a matter of the scripted template.
+        if let Some(usage) = event.get_mut("usage").and_then(Value::as_object_mut) {
+            let prompt_tokens = usage["prompt_tokens"].as_u64().expect("a count");
+            let total = usage["total_tokens"].as_u64().expect("a count");
+            usage["total_tokens"] = json!(total - prompt_tokens);
+            usage["prompt_tokens"] = json!(0);
         }
         event.to_string()
     });
