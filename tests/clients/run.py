@@ -63,7 +63,7 @@ def install(upgrade):
 
 def start(binary, arguments):
     """Starts the server on a free port; returns the process and its address."""
-    command = [str(binary), "serve", "--host", "127.0.0.1", "--port", "0", *arguments]
+    command = [str(binary), "serve", "--host", "127.0.0.1", "--port", "0", "--log", "warn", *arguments]
     server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     lines = queue.Queue()
 
