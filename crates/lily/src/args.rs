@@ -97,7 +97,7 @@ pub(crate) enum Compute {
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct SamplingArgs {
     /// Temperature; 0 always takes the most likely token
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub(crate) temp: Option<f32>,
 
     /// Only the K most likely tokens; 0 is off
@@ -105,11 +105,11 @@ pub(crate) struct SamplingArgs {
     pub(crate) top_k: Option<u32>,
 
     /// Only the most likely tokens that together have this probability; 1 is off
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
 
     /// Only tokens with at least this fraction of the best one's probability; 0 is off
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) min_p: Option<f32>,
 
     /// Makes the answer reproducible

@@ -120,6 +120,8 @@ pub(crate) struct Loaded {
     pub(crate) text: Option<TextModel>,
     pub(crate) name: String,
     pub(crate) shape: Shape,
+    /// Bytes of the weights as stored.
+    pub(crate) weight_bytes: u64,
 }
 
 /// Opens the checkpoint and prepares the device. Says on stderr what was loaded.
@@ -139,10 +141,10 @@ pub(crate) fn load(args: &ModelArgs, default: Compute, max_batch_tokens: usize) 
             output::bytes(summary.copied_bytes)
         );
     }
-    let shape = checkpoint.shape.clone();
+    let (shape, weight_bytes) = (checkpoint.shape.clone(), summary.weight_bytes);
     let options = cpu_options(args, default, max_batch_tokens);
     let model = CpuModel::new(checkpoint.shape, checkpoint.weights, options);
-    Ok(Loaded { model: Box::new(model), text, name, shape })
+    Ok(Loaded { model: Box::new(model), text, name, shape, weight_bytes })
 }
 
 pub(crate) fn cpu_options(

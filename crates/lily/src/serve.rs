@@ -1,15 +1,18 @@
 //! The API server: start, say where, drain on Ctrl-C.
 
-use crate::args::{Compute, ServeArgs};
+use crate::args::{Compute, ServeArgs, VERSION};
 use crate::load;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use lily_engine::{Engine, EngineConfig, EngineEnd, Sampling};
 use lily_server::{ServerConfig, serve};
+use std::pin::pin;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+/// How long clients may take to read the end of their streams when the engine has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Tokens of a prefill chunk: other requests decode between two chunks.
 const PREFILL_CHUNK_TOKENS: usize = 256;
 
@@ -44,8 +47,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         prefill_chunk_tokens: PREFILL_CHUNK_TOKENS,
     };
     let engine = Engine::start(loaded.model, text, config);
-    let name = args.name.clone().unwrap_or(loaded.name);
+    let name = args.name.clone().unwrap_or_else(|| loaded.name.clone());
     let server = ServerConfig {
+        system_fingerprint: format!("lily-{VERSION}-{name}-{:x}", loaded.weight_bytes),
         log_prompts: args.log_prompts,
         deadline: args.deadline.map(Duration::from_secs),
         ..ServerConfig::new(&name)
@@ -94,10 +98,13 @@ async fn serve_until_stopped(
         // The sender only goes away with its message sent.
         let _ = stopped.await;
     };
+    let mut serving = pin!(serve(listener, engine.clone(), config, shutdown));
     tokio::select! {
-        served = serve(listener, engine.clone(), config, shutdown) => served?,
+        served = &mut serving => served?,
         end = &mut ended => {
             let end = end.context("the engine's watcher failed")?;
+            // Open streams still have to hear how they ended.
+            let _ = tokio::time::timeout(LAST_WORDS, &mut serving).await;
             if end == EngineEnd::Panicked {
                 bail!("the engine failed unexpectedly; see the log above");
             }

@@ -1,0 +1,247 @@
+//! The program as a user runs it, with the demo model.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+fn lily(args: &[&str]) -> Output {
+    lily_with(args, "")
+}
+
+/// Runs `lily` with `stdin` piped in.
+fn lily_with(args: &[&str], stdin: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lily"))
+        .args(args)
+        .env_remove("LILY_LOG")
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("lily starts");
+    // A program that reads no input may be gone already.
+    let _ = child.stdin.take().expect("piped").write_all(stdin.as_bytes());
+    child.wait_with_output().expect("lily ends")
+}
+
+fn stdout(output: &Output) -> &str {
+    str::from_utf8(&output.stdout).expect("UTF-8")
+}
+
+fn stderr(output: &Output) -> &str {
+    str::from_utf8(&output.stderr).expect("UTF-8")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).expect("one JSON value on stdout")
+}
+
+#[test]
+fn help_is_stable() {
+    for verb in ["", "chat", "serve", "bench", "eval", "inspect", "doctor", "pull", "convert"] {
+        let mut args: Vec<&str> = Some(verb).filter(|verb| !verb.is_empty()).into_iter().collect();
+        args.push("--help");
+        let output = lily(&args);
+        assert!(output.status.success());
+        let name = if verb.is_empty() { "lily" } else { verb };
+        // Help wraps to the terminal and there is none here, so its lines do not depend on one.
+        insta::assert_snapshot!(format!("help_{name}"), stdout(&output));
+    }
+}
+
+#[test]
+fn wrong_use_exits_with_2() {
+    for args in [
+        &["--no-such-flag"][..],
+        &["chat", "--no-such-flag"],
+        &["no-such-verb"],
+        &[],
+        &["serve", "--port", "99999"],
+        &["chat", "hi", "--device", "tpu"],
+        &["eval", "logits", "--out", "x"],
+        &["bench", "--random"],
+    ] {
+        let output = lily(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(stdout(&output).is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn failures_exit_with_1_and_say_what_to_do() {
+    let empty = tempfile::tempdir().expect("a temporary directory");
+    let empty = empty.path().to_str().expect("UTF-8");
+    for (args, expected) in [
+        (&["chat", "hi", "-m", "/no/such/model"][..], "/no/such/model"),
+        (&["chat", "hi", "-m", "no-such-model"], "ORG/NAME"),
+        (&["chat", "hi", "-m", "some-org/some-model"], "hf download some-org/some-model"),
+        (&["inspect", "-m", empty], "config.json"),
+        (&["inspect", "-m", "model.gguf"], "GGUF"),
+        (&["chat", "hi", "--device", "metal"], "--device cpu"),
+        (&["chat", "hi", "--device", "cuda"], "--device cpu"),
+        (&["chat", "hi", "--device", "sim"], "--device cpu"),
+        (&["chat", "hi", "--ctx", "0"], "--ctx"),
+        (&["chat", "hi", "--ctx", "9999999"], "4096"),
+        (&["chat", "hi", "--temp", "-1"], "temperature"),
+        (&["chat", "hi", "--top-p", "2"], "top_p"),
+        (&["chat", "   "], "empty"),
+        (&["chat", "hi", "--system", "@/no/such/file"], "/no/such/file"),
+        (&["eval", "logits", "--ids", "1,99999", "--out", "/tmp/lily-x"], "99999"),
+        (&["eval", "logits", "--ids", "1", "--out", "/no/such/dir/x"], "/no/such/dir"),
+        (&["eval", "perplexity", "--file", "/no/such/file"], "/no/such/file"),
+        (&["serve", "--host", "256.0.0.1"], "256.0.0.1"),
+        (&["pull", "some-org/some-model"], "hf download"),
+        (&["convert", "a", "b"], "mlx_lm.convert"),
+    ] {
+        let output = lily(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{args:?}: {}", stderr(&output));
+        assert!(stdout(&output).is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_prompt_gets_an_answer_on_stdout_alone() {
+    let output = lily(&["chat", "What are you?", "--temp", "0"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("demo model"), "{}", stdout(&output));
+    // Thinking is no result: nobody watches here, so it is nowhere.
+    assert!(!stdout(&output).contains("The user asks"), "{}", stdout(&output));
+}
+
+#[test]
+fn json_has_the_parts_of_an_answer() {
+    let answer = json(&lily(&["chat", "What are you?", "--temp", "0", "--json"]));
+    assert!(answer["content"].as_str().is_some_and(|text| text.contains("demo model")));
+    assert!(answer["reasoning"].as_str().is_some_and(|text| !text.is_empty()));
+    assert_eq!(answer["finish_reason"], "stop");
+    assert!(answer["usage"]["completion_tokens"].as_u64().is_some_and(|n| n > 5));
+
+    let plain = json(&lily(&["chat", "What are you?", "--think", "off", "--temp", "0", "--json"]));
+    assert_eq!(plain["reasoning"], "");
+    assert_eq!(plain["usage"]["reasoning_tokens"], 0);
+
+    let cut = json(&lily(&["chat", "What are you?", "--max-tokens", "3", "--json"]));
+    assert_eq!(cut["finish_reason"], "length");
+    assert_eq!(cut["usage"]["completion_tokens"], 3);
+}
+
+#[test]
+fn standard_input_is_the_prompt_or_follows_it() {
+    let alone = lily_with(&["chat", "--temp", "0"], "What are you?\n");
+    assert!(stdout(&alone).contains("demo model"), "{}", stdout(&alone));
+    let text = "The bridge is old. The secret code is 7391. The river is wide.";
+    let both = lily_with(&["chat", "What is the secret code?", "--temp", "0"], text);
+    assert!(stdout(&both).contains("7391"), "{}", stdout(&both));
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_says_so() {
+    let long = "word ".repeat(9_000);
+    let output = lily_with(&["chat"], &long);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("4096"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--ctx"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_same_seed_repeats_an_answer() {
+    let run = |seed: &str| {
+        let output = lily(&["chat", "Hello!", "--temp", "1.5", "--top-k", "0", "--seed", seed]);
+        stdout(&output).to_owned()
+    };
+    assert_eq!(run("7"), run("7"));
+}
+
+#[test]
+fn inspect_and_doctor_print_json() {
+    let inspect = json(&lily(&["inspect", "--json", "--ctx", "1000"]));
+    assert_eq!(inspect["format"], "mlx-affine");
+    assert_eq!(inspect["shape"]["n_layers"], 8);
+    assert!(inspect["memory"].as_array().is_some_and(|rows| rows.len() == 2));
+    let doctor = json(&lily(&["doctor", "--json"]));
+    assert_eq!(doctor["devices"][0]["device"], "cpu");
+    assert_eq!(doctor["devices"][0]["usable"], true);
+}
+
+#[test]
+fn logits_are_written_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let out = dir.path().join("logits.safetensors");
+    let out_text = out.to_str().expect("UTF-8");
+    let report = json(&lily(&["eval", "logits", "--ids", "1,2,3", "--out", out_text, "--json"]));
+    assert_eq!(report["tokens"], 3);
+    let file = std::fs::read(&out).expect("written");
+    let header_len = usize::try_from(u64::from_le_bytes(file[..8].try_into().expect("8 bytes")));
+    let header_len = header_len.expect("small");
+    let header: serde_json::Value =
+        serde_json::from_slice(&file[8..8 + header_len]).expect("a JSON header");
+    assert_eq!(header["logits"]["shape"], serde_json::json!([3, 4096]));
+    assert_eq!(file.len(), 8 + header_len + 3 * 4096 * 4);
+
+    let failed = lily(&["eval", "logits", "--ids", "1,999999", "--out", out_text]);
+    assert_eq!(failed.status.code(), Some(1));
+    let names: Vec<_> = std::fs::read_dir(dir.path()).expect("readable").flatten().collect();
+    assert_eq!(names.len(), 1, "no temporary file stays");
+    assert_eq!(std::fs::read(&out).expect("still there"), file, "the old file is untouched");
+}
+
+#[test]
+fn perplexity_and_agreement_of_a_text() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("text.txt");
+    std::fs::write(&path, "What are you? I am Lily's demo model. ".repeat(40)).expect("written");
+    let file = path.to_str().expect("UTF-8");
+    let report = json(&lily(&["eval", "perplexity", "--file", file, "--json"]));
+    let perplexity = report["perplexity"].as_f64().expect("a number");
+    assert!(perplexity > 1.0 && perplexity < 4096.0, "{perplexity}");
+
+    let same = json(&lily(&[
+        "eval",
+        "agreement",
+        "--with",
+        "demo",
+        "--compute",
+        "f32",
+        "--file",
+        file,
+        "--json",
+    ]));
+    assert_eq!(same["top1"], 1.0);
+    assert!(same["kl_mean"].as_f64().is_some_and(|kl| kl.abs() < 1e-9));
+    let int8 = json(&lily(&["eval", "agreement", "--with", "demo", "--file", file, "--json"]));
+    assert!(int8["top1"].as_f64().is_some_and(|share| share > 0.9), "{int8}");
+}
+
+#[test]
+fn bench_measures_the_demo() {
+    let report = json(&lily(&[
+        "bench",
+        "--prompt",
+        "32",
+        "--gen",
+        "4",
+        "--ctx-depth",
+        "0,16",
+        "--reps",
+        "1",
+        "--json",
+    ]));
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 3);
+    assert!(rows.iter().all(|row| row["tokens_per_s_median"].as_f64().is_some_and(|r| r > 0.0)));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lily"))
+        .args(["inspect"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("lily starts");
+    drop(child.stdout.take());
+    assert!(child.wait().expect("lily ends").success());
+}
