@@ -42,7 +42,14 @@ pub(crate) enum Verb {
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {
     /// What to log on stderr: error, warn, info, debug, trace, or a filter like `lily_engine=debug`
-    #[arg(long, global = true, env = "LILY_LOG", value_name = "LEVEL", help_heading = "Logging")]
+    #[arg(
+        long,
+        global = true,
+        env = "LILY_LOG",
+        value_name = "LEVEL",
+        value_parser = crate::log::check_filter,
+        help_heading = "Logging"
+    )]
     pub(crate) log: Option<String>,
 
     /// Log one JSON object per line

@@ -2,14 +2,19 @@
 
 use crate::args::{BenchArgs, Compute, Group, VERSION};
 use crate::load;
-use crate::machine::Machine;
-use crate::output;
+use crate::machine::{self, Machine};
+use crate::output::{self, seconds};
 use anyhow::{Context, Result, ensure};
-use lily_model::{Advance, CpuModel, Logits, Model, Rows, SeqState, Shape, Step, TokenId};
-use lily_weights::{Checkpoint, RandomQuant};
+use lily_model::{
+    Advance, CpuModel, Logits, Model, Precision, Rows, SeqState, Shape, Step, TokenId,
+};
+use lily_weights::{Checkpoint, RandomQuant, memory_needed};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::Instant;
+
+/// Caches of processors are smaller; only beyond them does the memory's speed matter.
+const CACHED_BYTES_MAX: u64 = 1 << 29;
 
 #[derive(Serialize)]
 struct Report {
@@ -18,8 +23,12 @@ struct Report {
     model: String,
     n_threads: usize,
     compute: &'static str,
+    chunk_tokens: usize,
     weight_bytes: u64,
     bytes_per_token: u64,
+    /// How fast as many threads read memory and do nothing else.
+    memory_gb_per_s: Option<f64>,
+    peak_memory_bytes: Option<u64>,
     load_s: f64,
     rows: Vec<Row>,
 }
@@ -37,73 +46,69 @@ struct Row {
     tokens_per_s_max: f64,
     /// Weights, state and KV rows read, at the median. Decode only.
     gb_per_s: Option<f64>,
+    /// If reading those took all the time. Decode only, for weights that fit into no cache.
+    floor_tokens_per_s: Option<f64>,
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     load::check_device(args.model.device)?;
+    let machine = Machine::look();
     let start = Instant::now();
     let (checkpoint, name) = checkpoint(args)?;
     let load_s = start.elapsed().as_secs_f64();
     let summary = checkpoint.summary.clone();
-    let options = load::cpu_options(&args.model, Compute::Int8, usize::from(args.chunk));
-    let mut model = CpuModel::new(checkpoint.shape, checkpoint.weights, options);
-    eprintln!(
-        "{name}: {} in {load_s:.1} s, {} read per token",
+    let chunk = usize::from(args.chunk);
+    let options = load::cpu_options(&args.model, Compute::Int8, chunk);
+    let memory_gb_per_s = machine::read_gb_per_s(&machine, options.n_threads);
+    let mut bench = Bench {
+        model: CpuModel::new(checkpoint.shape, checkpoint.weights, options),
+        bytes_per_token: summary.bytes_per_token,
+        // In a cache there is no such limit.
+        memory_gb_per_s: memory_gb_per_s.filter(|_| summary.weight_bytes > CACHED_BYTES_MAX),
+        kv_scale: if options.precision == Precision::F32 { 2 } else { 1 },
+        chunk,
+        reps: args.reps.into(),
+    };
+    output::status(&format!(
+        "{name}: {} in {}, {} read per token",
         output::bytes(summary.weight_bytes),
+        seconds(load_s),
         output::bytes(summary.bytes_per_token)
-    );
-
-    let mut rows = Vec::new();
+    ));
     let longest = args.prompt.iter().copied().max().unwrap_or(0);
     let deepest = args.ctx_depth.iter().copied().max().unwrap_or(0) + args.n_decoded;
-    let limit = model.shape().max_positions;
+    let limit = bench.model.shape().max_positions;
     ensure!(
         longest.max(deepest) <= limit,
         "{} tokens were asked for, but this checkpoint was made for {limit}",
         longest.max(deepest)
     );
-    warm_up(&mut model)?;
+    bench.warm_up()?;
+    let mut rows = Vec::new();
     for &n in args.prompt.iter().filter(|&&n| n > 0) {
-        rows.push(measure(args, "prefill", n, n, |timer| {
-            let mut state = new_state(&model, n)?;
-            let ids = prompt(0, n, vocab_size(&model));
-            timer.start();
-            feed(&mut model, &mut state, &ids, args.chunk.into())
-        })?);
+        rows.push(bench.prefill(n)?);
     }
     for &depth in args.ctx_depth.iter().filter(|_| args.n_decoded > 0) {
-        let mut row = measure(args, "decode", depth, args.n_decoded, |timer| {
-            let mut state = new_state(&model, depth + args.n_decoded)?;
-            let vocab = vocab_size(&model);
-            feed(&mut model, &mut state, &prompt(0, depth, vocab), args.chunk.into())?;
-            timer.start();
-            for i in 0..args.n_decoded {
-                feed(&mut model, &mut state, &prompt(depth + i, 1, vocab), 1)?;
-            }
-            Ok(())
-        })?;
-        let state =
-            lily_weights::memory_needed(model.shape(), 0, (depth + args.n_decoded / 2) as u64);
-        // The recurrent state is read and written, KV rows are read.
-        let bytes = summary.bytes_per_token + 2 * state.recurrent_state + state.kv_cache;
-        row.gb_per_s = Some(bytes as f64 * row.tokens_per_s_median / 1e9);
-        rows.push(row);
+        rows.push(bench.decode(depth, args.n_decoded)?);
     }
     let report = Report {
         version: VERSION,
-        machine: Machine::look(),
+        machine,
         model: name,
-        n_threads: model.n_threads(),
-        compute: match args.model.compute.unwrap_or(Compute::Int8) {
-            Compute::F32 => "f32",
-            Compute::Int8 => "int8",
+        n_threads: bench.model.n_threads(),
+        compute: match options.precision {
+            Precision::F32 => "f32",
+            Precision::Int8 => "int8",
         },
+        chunk_tokens: chunk,
         weight_bytes: summary.weight_bytes,
         bytes_per_token: summary.bytes_per_token,
+        memory_gb_per_s,
+        peak_memory_bytes: machine::peak_memory_bytes(),
         load_s,
         rows,
     };
-    if args.json { output::json(&report) } else { output::print(&table(&report)) }
+    if args.json { output::json(&report) } else { output::print(&table(&report)?) }
 }
 
 fn checkpoint(args: &BenchArgs) -> Result<(Checkpoint, String)> {
@@ -124,104 +129,155 @@ fn checkpoint(args: &BenchArgs) -> Result<(Checkpoint, String)> {
     Ok((Checkpoint::random(&shape, quant, false, args.seed), name))
 }
 
-/// Starts when the part to be timed begins.
-struct Timer(Instant);
+/// A model and how to measure it.
+struct Bench {
+    model: CpuModel,
+    bytes_per_token: u64,
+    memory_gb_per_s: Option<f64>,
+    /// KV rows of the exact reference are twice as long.
+    kv_scale: u64,
+    chunk: usize,
+    reps: usize,
+}
 
-impl Timer {
-    fn start(&mut self) {
-        self.0 = Instant::now();
+impl Bench {
+    /// Touches every weight page once and fills the scratch memory.
+    fn warm_up(&mut self) -> Result<()> {
+        let ids = self.prompt(0, 64);
+        let mut state = self.new_state(ids.len())?;
+        self.feed(&mut state, &ids)
+    }
+
+    fn prefill(&mut self, n: usize) -> Result<Row> {
+        let ids = self.prompt(0, n);
+        let mut times = Vec::new();
+        for _ in 0..self.reps {
+            let mut state = self.new_state(n)?;
+            let start = Instant::now();
+            self.feed(&mut state, &ids)?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        Ok(Row::new("prefill", n, n, times))
+    }
+
+    fn decode(&mut self, depth: usize, n: usize) -> Result<Row> {
+        let mut state = self.new_state(depth + n)?;
+        self.feed(&mut state, &self.prompt(0, depth))?;
+        let before = self.model.snapshot(&state).context("the context could not be kept")?;
+        let ids = self.prompt(depth, n);
+        let mut times = Vec::new();
+        for _ in 0..self.reps {
+            self.model.restore(&mut state, &before).context("the context could not be restored")?;
+            let start = Instant::now();
+            for id in &ids {
+                self.feed(&mut state, std::slice::from_ref(id))?;
+            }
+            times.push(start.elapsed().as_secs_f64());
+        }
+        let mut row = Row::new("decode", depth, n, times);
+        let state = memory_needed(self.model.shape(), 0, (depth + n / 2) as u64);
+        // The recurrent state is read and written, KV rows are read.
+        let bytes =
+            self.bytes_per_token + 2 * state.recurrent_state + self.kv_scale * state.kv_cache;
+        row.gb_per_s = Some(bytes as f64 * row.tokens_per_s_median / 1e9);
+        row.floor_tokens_per_s = self.memory_gb_per_s.map(|rate| rate * 1e9 / bytes as f64);
+        Ok(row)
+    }
+
+    fn new_state(&self, capacity: usize) -> Result<SeqState> {
+        self.model.new_state(capacity.max(1)).context("a sequence could not be started")
+    }
+
+    /// Token `i` is `(i * 2654435761 mod 2^32) mod vocabulary`, as in every published row.
+    fn prompt(&self, first: usize, n: usize) -> Vec<TokenId> {
+        prompt(first, n, self.model.shape().vocab_size as u64)
+    }
+
+    fn feed(&mut self, state: &mut SeqState, ids: &[TokenId]) -> Result<()> {
+        let mut out = Logits::default();
+        let mut done = 0;
+        for tokens in ids.chunks(self.chunk) {
+            done += tokens.len();
+            let rows = if done == ids.len() { Rows::Last } else { Rows::None };
+            let step = Step { state, tokens, rows, advance: Advance::Commit };
+            self.model.forward(&mut [step], &mut out).context("the forward pass failed")?;
+        }
+        Ok(())
     }
 }
 
-fn measure(
-    args: &BenchArgs,
-    kind: &'static str,
-    n_before: usize,
-    n_tokens: usize,
-    mut once: impl FnMut(&mut Timer) -> Result<()>,
-) -> Result<Row> {
-    let mut rates = Vec::new();
-    for _ in 0..args.reps {
-        let mut timer = Timer(Instant::now());
-        once(&mut timer)?;
-        rates.push(n_tokens as f64 / timer.0.elapsed().as_secs_f64());
-    }
-    rates.sort_by(f64::total_cmp);
-    let row = Row {
-        kind,
-        n_before,
-        n_tokens,
-        tokens_per_s_min: rates[0],
-        tokens_per_s_median: rates[rates.len() / 2],
-        tokens_per_s_max: rates[rates.len() - 1],
-        gb_per_s: None,
-    };
-    eprintln!("{kind} at {n_before}: {:.2} tok/s", row.tokens_per_s_median);
-    Ok(row)
-}
-
-/// Touches every weight page once and fills the scratch memory.
-fn warm_up(model: &mut CpuModel) -> Result<()> {
-    let mut state = new_state(model, 64)?;
-    let ids = prompt(0, 64, vocab_size(model));
-    feed(model, &mut state, &ids, 32)
-}
-
-fn new_state(model: &CpuModel, capacity: usize) -> Result<SeqState> {
-    model.new_state(capacity.max(1)).context("a sequence could not be started")
-}
-
-fn vocab_size(model: &CpuModel) -> u64 {
-    model.shape().vocab_size as u64
-}
-
-/// Token `i` is `(i * 2654435761 mod 2^32) mod vocabulary`, as in every published row.
-fn prompt(first: usize, n: usize, vocab: u64) -> Vec<TokenId> {
+fn prompt(first: usize, n: usize, vocab_size: u64) -> Vec<TokenId> {
     (first as u64..(first + n) as u64)
         .map(|i| {
-            let id = (i * 2_654_435_761 % (1 << 32)) % vocab;
+            let id = (i * 2_654_435_761 % (1 << 32)) % vocab_size;
             TokenId::try_from(id).expect("a vocabulary has less than 2^32 rows")
         })
         .collect()
 }
 
-fn feed(model: &mut CpuModel, state: &mut SeqState, ids: &[TokenId], chunk: usize) -> Result<()> {
-    let mut out = Logits::default();
-    let mut done = 0;
-    for tokens in ids.chunks(chunk) {
-        done += tokens.len();
-        let rows = if done == ids.len() { Rows::Last } else { Rows::None };
-        let step = Step { state, tokens, rows, advance: Advance::Commit };
-        model.forward(&mut [step], &mut out).context("the forward pass failed")?;
+impl Row {
+    /// Says at once how fast it was: a long table takes hours.
+    fn new(kind: &'static str, n_before: usize, n_tokens: usize, times: Vec<f64>) -> Self {
+        let mut rates: Vec<f64> = times.into_iter().map(|time| n_tokens as f64 / time).collect();
+        rates.sort_by(f64::total_cmp);
+        let row = Self {
+            kind,
+            n_before,
+            n_tokens,
+            tokens_per_s_min: rates[0],
+            tokens_per_s_median: rates[rates.len() / 2],
+            tokens_per_s_max: rates[rates.len() - 1],
+            gb_per_s: None,
+            floor_tokens_per_s: None,
+        };
+        output::status(&format!("{kind} at {n_before}: {:.2} tok/s", row.tokens_per_s_median));
+        row
     }
-    Ok(())
 }
 
-fn table(report: &Report) -> String {
-    let mut out = format!(
-        "{}\n{}, {} threads, {}\nlily {}\n\n{:<8} {:>7} {:>9} {:>9} {:>9}  tok/s\n",
-        report.model,
-        report.machine.line(),
-        report.n_threads,
-        report.compute,
-        report.version,
-        "",
-        "context",
-        "min",
-        "median",
-        "max"
-    );
+fn table(report: &Report) -> Result<String> {
+    let mut out = String::new();
+    writeln!(out, "{}, {} threads, {}", report.model, report.n_threads, report.compute)?;
+    writeln!(out, "{}", report.machine.line())?;
+    if let Some(rate) = report.memory_gb_per_s {
+        writeln!(out, "memory is read at {rate:.1} GB/s by as many threads")?;
+    }
+    if let Some(load) = report.machine.load_average {
+        writeln!(out, "load average before: {load:.1}")?;
+    }
+    writeln!(out, "lily {}\n", report.version)?;
+    let (min, median, max) = ("min", "median", "max");
+    writeln!(out, "{:<8} {:>7} {min:>9} {median:>9} {max:>9}  tok/s", "", "context")?;
     for row in &report.rows {
-        let rate = row.gb_per_s.map(|rate| format!("  {rate:.1} GB/s")).unwrap_or_default();
-        let _ = writeln!(
+        write!(
             out,
-            "{:<8} {:>7} {:>9.2} {:>9.2} {:>9.2}{rate}",
+            "{:<8} {:>7} {:>9.2} {:>9.2} {:>9.2}",
             row.kind,
             row.n_before,
             row.tokens_per_s_min,
             row.tokens_per_s_median,
             row.tokens_per_s_max
-        );
+        )?;
+        if let Some(rate) = row.gb_per_s {
+            write!(out, "  {rate:.1} GB/s")?;
+        }
+        if let Some(floor) = row.floor_tokens_per_s {
+            let share = 100.0 * row.tokens_per_s_median / floor;
+            write!(out, ", {share:.0} % of the {floor:.1} tok/s that memory allows")?;
+        }
+        writeln!(out)?;
     }
-    out
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prompt;
+
+    #[test]
+    fn prompts_are_those_of_published_rows() {
+        assert_eq!(prompt(0, 4, 4096), [0, 2_481, 866, 3_347]);
+        assert_eq!(prompt(1, 3, 4096), prompt(0, 4, 4096)[1..]);
+        assert!(prompt(0, 1000, 248_320).iter().all(|&id| id < 248_320));
+    }
 }

@@ -1,8 +1,8 @@
 //! What this machine has and what can be used.
 
 use crate::args::{DoctorArgs, VERSION};
-use crate::load;
-use crate::machine::Machine;
+use crate::hub;
+use crate::machine::{Machine, has_nvidia_driver};
 use crate::output;
 use anyhow::Result;
 use serde::Serialize;
@@ -14,6 +14,7 @@ struct Report {
     machine: Machine,
     devices: Vec<DeviceReport>,
     hub_cache: Option<String>,
+    hub_cache_exists: bool,
 }
 
 #[derive(Serialize)]
@@ -24,16 +25,23 @@ struct DeviceReport {
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
+    let cuda = if has_nvidia_driver() {
+        "an NVIDIA driver is here, but CUDA is not built in this version"
+    } else {
+        "not built in this version"
+    };
+    let cache = hub::cache().ok();
     let report = Report {
         version: VERSION,
         machine: Machine::look(),
         devices: vec![
             DeviceReport { device: "cpu", usable: true, note: "the default" },
             DeviceReport { device: "metal", usable: false, note: "not built in this version" },
-            DeviceReport { device: "cuda", usable: false, note: "not built in this version" },
+            DeviceReport { device: "cuda", usable: false, note: cuda },
             DeviceReport { device: "sim", usable: false, note: "not built in this version" },
         ],
-        hub_cache: load::hub_cache().ok().map(|path| path.display().to_string()),
+        hub_cache_exists: cache.as_ref().is_some_and(|path| path.is_dir()),
+        hub_cache: cache.map(|path| path.display().to_string()),
     };
     if args.json { output::json(&report) } else { output::print(&table(&report)?) }
 }
@@ -57,6 +65,7 @@ fn table(report: &Report) -> Result<String> {
         bytes(machine.memory_bytes),
         bytes(machine.memory_available_bytes)
     )?;
+    writeln!(out, "page cache  {}", bytes(machine.page_cache_bytes))?;
     if let Some(mode) = &machine.huge_pages {
         let note = if mode == "never" { "; large weights are read a little slower" } else { "" };
         writeln!(out, "huge pages  {mode}{note}")?;
@@ -65,6 +74,7 @@ fn table(report: &Report) -> Result<String> {
         let state = if device.usable { "usable" } else { "no" };
         writeln!(out, "{:<11} {state}: {}", device.device, device.note)?;
     }
-    writeln!(out, "hub cache   {}", report.hub_cache.as_deref().unwrap_or("none"))?;
+    let note = if report.hub_cache_exists { "" } else { " (not there yet)" };
+    writeln!(out, "hub cache   {}{note}", report.hub_cache.as_deref().unwrap_or("none"))?;
     Ok(out)
 }

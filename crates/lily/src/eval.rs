@@ -1,18 +1,24 @@
 //! Logits, perplexity and agreement.
 
+mod compare;
+mod windows;
+
 use crate::args::{AgreementArgs, Compute, LogitsArgs, ModelArgs, PerplexityArgs, TextArgs};
 use crate::load::{self, Loaded};
-use crate::output;
-use anyhow::{Context, Result, bail, ensure};
+use crate::output::{self, seconds};
+use anyhow::{Context, Result, ensure};
+use compare::{Comparison, log_probability};
+use indicatif::{ProgressBar, ProgressStyle};
 use lily_model::{Advance, Logits, Model, Rows, Step, TokenId};
 use serde_json::json;
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
+use windows::Windows;
 
-/// Tokens of a forward pass of these verbs: 1 GB of logits for the 35B's vocabulary.
-const CHUNK: usize = 512;
+/// Tokens of a forward pass over a text: a quarter of a gigabyte of logits with the 35B's
+/// vocabulary.
+const CHUNK: usize = 256;
 
 pub(crate) fn logits(args: &LogitsArgs) -> Result<()> {
     let ids = match &args.ids_file {
@@ -20,41 +26,33 @@ pub(crate) fn logits(args: &LogitsArgs) -> Result<()> {
         None => args.ids.clone(),
     };
     ensure!(!ids.is_empty(), "there are no token ids; give at least one");
-    let mut loaded = load::load(&args.model, Compute::F32, args.chunk.into())?;
+    let chunk = usize::from(args.chunk);
+    let mut loaded = load::load(&args.model, Compute::F32, chunk)?;
+    let limit = loaded.shape.max_positions;
+    ensure!(
+        ids.len() <= limit,
+        "{} token ids are given, but this checkpoint was made for {limit}",
+        ids.len()
+    );
     let vocab_size = loaded.shape.vocab_size;
     let start = Instant::now();
-    // Beside the target, so that the final rename stays on one file system.
-    let temporary = temporary_name(&args.out)?;
-    let written = write_logits(loaded.model.as_mut(), &ids, args.chunk.into(), &temporary)
-        .and_then(|()| {
-            std::fs::rename(&temporary, &args.out)
-                .with_context(|| format!("{} could not be written", args.out.display()))
-        });
-    if written.is_err() {
-        // It may not exist, and the first error is the one to report.
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written?;
-    let seconds = start.elapsed().as_secs_f64();
-    tracing::info!(
-        "wrote {} x {vocab_size} logits to {} in {seconds:.2} s",
+    output::replace_file(&args.out, |out| write_logits(loaded.model.as_mut(), &ids, chunk, out))?;
+    let elapsed_s = start.elapsed().as_secs_f64();
+    output::status(&format!(
+        "wrote {} x {vocab_size} logits to {} in {}",
         ids.len(),
-        args.out.display()
-    );
+        args.out.display(),
+        seconds(elapsed_s)
+    ));
     if args.json {
-        output::json(
-            &json!({"tokens": ids.len(), "vocabulary": vocab_size, "out": args.out, "seconds": seconds}),
-        )?;
+        output::json(&json!({
+            "tokens": ids.len(),
+            "vocabulary": vocab_size,
+            "out": args.out,
+            "seconds": elapsed_s,
+        }))?;
     }
     Ok(())
-}
-
-fn temporary_name(out: &Path) -> Result<std::path::PathBuf> {
-    let name = out.file_name().with_context(|| format!("--out {} names no file", out.display()))?;
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    Ok(out.with_file_name(temporary))
 }
 
 fn read_ids(path: &Path) -> Result<Vec<TokenId>> {
@@ -69,132 +67,63 @@ fn read_ids(path: &Path) -> Result<Vec<TokenId>> {
 }
 
 /// A safetensors file of one tensor, streamed: its size is known before the first logit is.
-fn write_logits(model: &mut dyn Model, ids: &[TokenId], chunk: usize, path: &Path) -> Result<()> {
+fn write_logits(
+    model: &mut dyn Model,
+    ids: &[TokenId],
+    chunk: usize,
+    file: &mut dyn Write,
+) -> Result<()> {
     let vocab_size = model.shape().vocab_size;
     let bytes = ids.len() * vocab_size * size_of::<f32>();
-    let mut header = json!({"logits": {"dtype": "F32", "shape": [ids.len(), vocab_size], "data_offsets": [0, bytes]}}).to_string();
+    let tensor = json!({
+        "dtype": "F32",
+        "shape": [ids.len(), vocab_size],
+        "data_offsets": [0, bytes],
+    });
+    let mut header = json!({ "logits": tensor }).to_string();
     while !header.len().is_multiple_of(8) {
         header.push(' ');
     }
-    let full = || format!("{} could not be written", path.display());
-    let mut file = BufWriter::new(File::create(path).with_context(full)?);
-    file.write_all(&(header.len() as u64).to_le_bytes()).with_context(full)?;
-    file.write_all(header.as_bytes()).with_context(full)?;
+    file.write_all(&(header.len() as u64).to_le_bytes())?;
+    file.write_all(header.as_bytes())?;
     let mut state = model.new_state(ids.len()).context("a sequence could not be started")?;
     let mut out = Logits::default();
+    let mut bytes = Vec::new();
     for tokens in ids.chunks(chunk) {
         let step = Step { state: &mut state, tokens, rows: Rows::All, advance: Advance::Commit };
         model.forward(&mut [step], &mut out).context("the forward pass failed")?;
-        for value in &out.values {
-            file.write_all(&value.to_le_bytes()).with_context(full)?;
-        }
+        bytes.clear();
+        bytes.extend(out.values.iter().flat_map(|value| value.to_le_bytes()));
+        file.write_all(&bytes)?;
     }
-    file.into_inner()
-        .map_err(std::io::IntoInnerError::into_error)
-        .and_then(|file| file.sync_all())
-        .with_context(full)
-}
-
-/// A text cut into windows; each token but the first is scored once.
-struct Windows {
-    ids: Vec<TokenId>,
-    window: usize,
-    stride: usize,
-}
-
-impl Windows {
-    fn read(text: &TextArgs, loaded: &Loaded) -> Result<Self> {
-        ensure!(text.window >= 2, "--window is {}; it needs at least 2 tokens", text.window);
-        ensure!(
-            (1..=text.window).contains(&text.stride),
-            "--stride is {}, but must be 1 to --window ({})",
-            text.stride,
-            text.window
-        );
-        let limit = loaded.shape.max_positions;
-        ensure!(
-            text.window <= limit,
-            "--window is {}, but this checkpoint was made for {limit} tokens",
-            text.window
-        );
-        let Some(text_model) = &loaded.text else {
-            bail!("the model `{}` has no tokenizer.json", loaded.name)
-        };
-        let content = std::fs::read_to_string(&text.file)
-            .with_context(|| format!("{} could not be read", text.file.display()))?;
-        let ids =
-            text_model.tokenizer.encode(&content).context("the text could not be tokenised")?;
-        ensure!(
-            ids.len() >= 2,
-            "{} has {} tokens; at least 2 are needed",
-            text.file.display(),
-            ids.len()
-        );
-        Ok(Self { ids, window: text.window, stride: text.stride })
-    }
-
-    /// Calls `score(row of logits, next token)` for every scored token.
-    fn each(&self, model: &mut dyn Model, mut score: impl FnMut(&[f32], TokenId)) -> Result<()> {
-        let mut scored_to = 1;
-        let mut start = 0;
-        let mut out = Logits::default();
-        while scored_to < self.ids.len() {
-            let end = (start + self.window).min(self.ids.len());
-            let tokens = &self.ids[start..end];
-            let mut state =
-                model.new_state(tokens.len()).context("a sequence could not be started")?;
-            let mut position = start;
-            for chunk in tokens.chunks(CHUNK) {
-                let step = Step {
-                    state: &mut state,
-                    tokens: chunk,
-                    rows: Rows::All,
-                    advance: Advance::Commit,
-                };
-                model.forward(&mut [step], &mut out).context("the forward pass failed")?;
-                for row in 0..out.n_rows() {
-                    let next = position + row + 1;
-                    if next >= scored_to && next < end {
-                        score(out.row(row), self.ids[next]);
-                    }
-                }
-                position += chunk.len();
-            }
-            scored_to = end;
-            start += self.stride;
-        }
-        Ok(())
-    }
-}
-
-/// Log-probability of `token`, natural logarithm.
-fn log_probability(row: &[f32], token: TokenId) -> f64 {
-    f64::from(row[token as usize]) - log_sum_exp(row)
-}
-
-fn log_sum_exp(row: &[f32]) -> f64 {
-    let max = row.iter().fold(f32::NEG_INFINITY, |max, &x| max.max(x));
-    let sum: f64 = row.iter().map(|&x| f64::from(x - max).exp()).sum();
-    f64::from(max) + sum.ln()
+    Ok(())
 }
 
 pub(crate) fn perplexity(args: &PerplexityArgs) -> Result<()> {
-    let mut loaded = load::load(&args.model, Compute::F32, CHUNK)?;
-    let windows = Windows::read(&args.text, &loaded)?;
+    let loaded = load::load(&args.model, Compute::F32, CHUNK)?;
+    let windows = windows(&args.text, &loaded)?;
     let (mut sum, mut squares, mut n) = (0.0, 0.0, 0_u64);
-    windows.each(loaded.model.as_mut(), |row, next| {
-        let nll = -log_probability(row, next);
+    let bar = progress(windows.n_scored());
+    windows.score(&mut [loaded.model], CHUNK, |rows, next| {
+        let nll = -log_probability(rows[0], next);
         sum += nll;
         squares += nll * nll;
         n += 1;
+        bar.inc(1);
     })?;
+    bar.finish_and_clear();
     let mean = sum / n as f64;
     // Standard error of the mean, as if tokens were independent.
     let error = ((squares / n as f64 - mean * mean).max(0.0) / n as f64).sqrt();
     if args.text.json {
         return output::json(&json!({
-            "model": loaded.name, "tokens": n, "window": windows.window, "stride": windows.stride,
-            "nll_mean": mean, "nll_standard_error": error, "perplexity": mean.exp(),
+            "model": loaded.name,
+            "tokens": n,
+            "window": windows.window,
+            "stride": windows.stride,
+            "nll_mean": mean,
+            "nll_standard_error": error,
+            "perplexity": mean.exp(),
         }));
     }
     output::print(&format!(
@@ -207,84 +136,96 @@ pub(crate) fn perplexity(args: &PerplexityArgs) -> Result<()> {
 }
 
 pub(crate) fn agreement(args: &AgreementArgs) -> Result<()> {
-    let mut loaded = load::load(&args.model, Compute::Int8, CHUNK)?;
+    let loaded = load::load(&args.model, Compute::Int8, CHUNK)?;
     let reference_args =
         ModelArgs { model: args.with.clone(), compute: args.with_compute, ..args.model.clone() };
-    let mut reference = load::load(&reference_args, Compute::F32, CHUNK)?;
+    let reference = load::load(&reference_args, Compute::F32, CHUNK)?;
     ensure!(
         loaded.shape.vocab_size == reference.shape.vocab_size,
         "the models have vocabularies of {} and {} rows; only equal ones can be compared",
         loaded.shape.vocab_size,
         reference.shape.vocab_size
     );
-    let windows = Windows::read(&args.text, &reference)?;
-    // The reference's rows are kept on disk-sized memory only for one window at a time.
-    let mut stats = Stats::default();
-    let mut rows: Vec<Vec<f32>> = Vec::new();
-    let one = |window: &[TokenId]| Windows {
-        ids: window.to_vec(),
-        window: window.len(),
-        stride: window.len(),
-    };
-    for window in windows.ids.chunks(CHUNK).filter(|window| window.len() >= 2) {
-        rows.clear();
-        one(window).each(reference.model.as_mut(), |row, _| rows.push(row.to_vec()))?;
-        let mut expected = rows.iter();
-        one(window).each(loaded.model.as_mut(), |row, _| {
-            if let Some(expected) = expected.next() {
-                stats.add(expected, row);
-            }
-        })?;
-    }
-    stats.kl.sort_by(f64::total_cmp);
-    let n = stats.kl.len();
-    let mean = stats.kl.iter().sum::<f64>() / n as f64;
-    let p99 = stats.kl[(n * 99 / 100).min(n - 1)];
-    let (top1, top5) = (stats.top1 as f64 / n as f64, stats.top5 as f64 / n as f64);
+    let windows = windows(&args.text, &reference)?;
+    let limit = loaded.shape.max_positions;
+    ensure!(
+        windows.window <= limit,
+        "--window is {}, but `{}` was made for {limit} tokens",
+        windows.window,
+        loaded.name
+    );
+    let mut comparison = Comparison::default();
+    let bar = progress(windows.n_scored());
+    windows.score(&mut [reference.model, loaded.model], CHUNK, |rows, _| {
+        comparison.add(rows[0], rows[1]);
+        bar.inc(1);
+    })?;
+    bar.finish_and_clear();
+    let result = comparison.result();
     if args.text.json {
         return output::json(&json!({
-            "model": loaded.name, "reference": reference.name, "tokens": n,
-            "top1": top1, "top5": top5, "kl_mean": mean, "kl_p99": p99,
+            "model": loaded.name,
+            "reference": reference.name,
+            "tokens": result.n,
+            "window": windows.window,
+            "stride": windows.stride,
+            "top1": result.top1,
+            "top5": result.top5,
+            "kl_mean": result.kl_mean,
+            "kl_p99": result.kl_p99,
+            "kl_max": result.kl_max,
         }));
     }
     output::print(&format!(
-        "{} against {}: same first choice {:.2} %, its choice among the reference's five {:.2} %, \
-         KL mean {mean:.3e}, 99th percentile {p99:.3e}, over {n} tokens\n",
+        "{} against {} over {} tokens (window {}, stride {})\n\
+         same first choice                   {:.2} %\n\
+         first choice among reference's five {:.2} %\n\
+         KL divergence in nats               mean {:.3e}, 99th percentile {:.3e}, most {:.3e}\n",
         loaded.name,
         reference.name,
-        100.0 * top1,
-        100.0 * top5
+        result.n,
+        windows.window,
+        windows.stride,
+        100.0 * result.top1,
+        100.0 * result.top5,
+        result.kl_mean,
+        result.kl_p99,
+        result.kl_max
     ))
 }
 
-#[derive(Default)]
-struct Stats {
-    top1: u64,
-    top5: u64,
-    /// KL divergence of each position from the reference, in nats.
-    kl: Vec<f64>,
+/// The text as the model's tokenizer cuts it, in windows that the model can see.
+fn windows(text: &TextArgs, loaded: &Loaded) -> Result<Windows> {
+    let (window, stride) = (text.window, text.stride);
+    ensure!(window >= 2, "--window is {window}; it needs at least 2 tokens");
+    ensure!(
+        (1..=window).contains(&stride),
+        "--stride is {stride}, but must be 1 to --window ({window})"
+    );
+    let limit = loaded.shape.max_positions;
+    ensure!(
+        window <= limit,
+        "--window is {window}, but `{}` was made for {limit} tokens",
+        loaded.name
+    );
+    let text_model = loaded
+        .text
+        .as_ref()
+        .with_context(|| format!("the model `{}` has no tokenizer.json", loaded.name))?;
+    let path = text.file.display();
+    let content =
+        std::fs::read_to_string(&text.file).with_context(|| format!("{path} could not be read"))?;
+    // The file is the user's own: the words of special tokens in it mean these tokens.
+    let ids = text_model.tokenizer.encode(&content).context("the text could not be tokenised")?;
+    ensure!(ids.len() >= 2, "{path} has {} tokens; at least 2 are needed", ids.len());
+    Ok(Windows { ids, window, stride })
 }
 
-impl Stats {
-    fn add(&mut self, reference: &[f32], row: &[f32]) {
-        let (a, b) = (log_sum_exp(reference), log_sum_exp(row));
-        let kl = reference
-            .iter()
-            .zip(row)
-            .map(|(&p, &q)| {
-                let (p, q) = (f64::from(p) - a, f64::from(q) - b);
-                p.exp() * (p - q)
-            })
-            .sum();
-        self.kl.push(kl);
-        let best = argmax(row);
-        self.top1 += u64::from(argmax(reference) == best);
-        let better = reference.iter().filter(|&&x| x > reference[best]).count();
-        self.top5 += u64::from(better < 5);
+/// A bar on a terminal.
+fn progress(n_tokens: usize) -> ProgressBar {
+    let bar = ProgressBar::new(n_tokens as u64);
+    match ProgressStyle::with_template("scoring [{bar:30}] {pos}/{len} tokens, {eta} left") {
+        Ok(style) => bar.with_style(style.progress_chars("=> ")),
+        Err(_) => bar,
     }
-}
-
-fn argmax(row: &[f32]) -> usize {
-    let best = (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b]).then(b.cmp(&a)));
-    best.unwrap_or(0)
 }

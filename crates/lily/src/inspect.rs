@@ -4,7 +4,7 @@ use crate::args::InspectArgs;
 use crate::load;
 use crate::machine::Machine;
 use crate::output;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use lily_weights::{MemoryNeeded, Shape, Summary, memory_needed};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -29,15 +29,21 @@ struct Needed {
 }
 
 /// Contexts that people ask about; those beyond the checkpoint's limit are left out.
-const CONTEXTS: [u64; 5] = [4_096, 8_192, 32_768, 131_072, 262_144];
+const CONTEXTS: [u64; 4] = [4_096, 32_768, 131_072, 262_144];
 
 pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     let opened = load::open(&args.model.model)?;
     let checkpoint = &opened.checkpoint;
     let machine = Machine::look();
     let limit = checkpoint.shape.max_positions as u64;
+    if let Some(ctx) = args.ctx {
+        ensure!(ctx <= limit, "--ctx is {ctx}, but this checkpoint was made for {limit} tokens");
+    }
     let mut contexts: Vec<u64> =
         CONTEXTS.into_iter().filter(|&n| n <= limit).chain(args.ctx).collect();
+    if contexts.is_empty() {
+        contexts.push(limit);
+    }
     contexts.sort_unstable();
     contexts.dedup();
     let memory = contexts
@@ -110,10 +116,13 @@ fn table(report: &Report<'_>) -> Result<String> {
         "context", "weights", "KV cache", "state", "total"
     )?;
     for needed in &report.memory {
-        let verdict = match needed.fits {
-            Some(true) => "fits",
-            Some(false) => "does not fit",
-            None => "",
+        let verdict = match (needed.fits, report.machine.memory_bytes) {
+            (Some(true), _) => "fits",
+            (Some(false), Some(total)) if needed.total <= total => {
+                "fits only if other programs make room"
+            }
+            (Some(false), _) => "does not fit",
+            (None, _) => "",
         };
         writeln!(
             out,

@@ -1,13 +1,15 @@
 //! From what the user named to a loaded model.
 
 use crate::args::{Compute, Device, ModelArgs};
-use crate::output;
-use anyhow::{Context, Result, anyhow, bail};
+use crate::hub::{self, HubId};
+use crate::output::{self, seconds};
+use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lily_engine::{Sampling, SamplingDefaults, TextModel};
 use lily_model::{CpuModel, CpuOptions, Model, Precision, Shape};
 use lily_text::{ChatTemplate, Tokenizer};
-use lily_weights::{Checkpoint, EmbeddedFile};
+use lily_weights::{Checkpoint, EmbeddedFile, Summary};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -78,40 +80,22 @@ pub(crate) fn open(model: &str) -> Result<Opened> {
 
 /// A path as it is, or a hub id in the hub's cache.
 fn locate(model: &str) -> Result<PathBuf> {
+    // The shell leaves `--model=~/x` as it is.
+    if let (Some(rest), Some(home)) = (model.strip_prefix("~/"), std::env::home_dir()) {
+        return Ok(home.join(rest));
+    }
     let path = PathBuf::from(model);
     let is_gguf = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
     if path.exists() || path.is_absolute() || model.starts_with('.') || is_gguf {
         return Ok(path);
     }
-    let Some((org, name)) = model.split_once('/').filter(|(_, name)| !name.contains('/')) else {
-        bail!(
+    match HubId::parse(model) {
+        Some(id) => id.locate(&hub::cache()?),
+        None => bail!(
             "there is no model `{model}`: give `demo`, a directory with config.json and \
              .safetensors files, or a hub id such as ORG/NAME"
-        );
-    };
-    let repository = hub_cache()?.join(format!("models--{org}--{name}"));
-    let revision = std::fs::read_to_string(repository.join("refs/main")).map_err(|_| {
-        anyhow!(
-            "`{model}` is neither a directory nor in the hub cache ({}); download it first, for \
-             example with `hf download {model}`",
-            repository.display()
-        )
-    })?;
-    Ok(repository.join("snapshots").join(revision.trim()))
-}
-
-/// The hub's cache, by the hub's own rules.
-pub(crate) fn hub_cache() -> Result<PathBuf> {
-    let var =
-        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(path) = var("HF_HUB_CACHE") {
-        return Ok(path);
+        ),
     }
-    if let Some(path) = var("HF_HOME") {
-        return Ok(path.join("hub"));
-    }
-    let home = std::env::home_dir().context("there is no home directory; set HF_HUB_CACHE")?;
-    Ok(home.join(".cache/huggingface/hub"))
 }
 
 /// A computing model and what is needed around it.
@@ -127,13 +111,16 @@ pub(crate) struct Loaded {
 /// Opens the checkpoint and prepares the device. Says on stderr what was loaded.
 pub(crate) fn load(args: &ModelArgs, default: Compute, max_batch_tokens: usize) -> Result<Loaded> {
     check_device(args.device)?;
-    let Opened { checkpoint, name, seconds } = open(&args.model)?;
+    let Opened { checkpoint, name, seconds: opened_s } = open(&args.model)?;
     let text = text_model(&checkpoint)?;
     let summary = &checkpoint.summary;
-    eprintln!(
-        "loaded {name} ({} parameters, {}) in {seconds:.2} s",
+    tracing::info!(
+        target: "lily",
+        "loaded {name} ({} parameters, {}, {}) in {}",
         output::count(summary.text_parameters),
+        main_storage(summary),
         output::bytes(summary.weight_bytes),
+        seconds(opened_s),
     );
     if summary.copied_bytes > 0 {
         tracing::warn!(
@@ -145,6 +132,15 @@ pub(crate) fn load(args: &ModelArgs, default: Compute, max_batch_tokens: usize) 
     let options = cpu_options(args, default, max_batch_tokens);
     let model = CpuModel::new(checkpoint.shape, checkpoint.weights, options);
     Ok(Loaded { model: Box::new(model), text, name, shape, weight_bytes })
+}
+
+/// How most parameters are stored: "4-bit g64".
+fn main_storage(summary: &Summary) -> &str {
+    let mut parameters: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, n) in summary.classes.iter().flat_map(|class| &class.storage) {
+        *parameters.entry(name).or_default() += n;
+    }
+    parameters.into_iter().max_by_key(|&(_, n)| n).map_or("empty", |(name, _)| name)
 }
 
 pub(crate) fn cpu_options(

@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 
 /// How long clients may take to read the end of their streams when the engine has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -17,12 +18,12 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const PREFILL_CHUNK_TOKENS: usize = 256;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
-    // A port that is taken is found before minutes of loading.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("the async runtime could not be started")?;
+    // A port that is taken is found before minutes of loading.
     let listener = runtime.block_on(bind(&args.host, args.port))?;
 
     let max_running = usize::from(args.max_running);
@@ -39,9 +40,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
             ..defaults.clone()
         };
     }
-    let context_tokens = load::context_tokens(args.ctx, &loaded.shape)?;
     let config = EngineConfig {
-        context_tokens,
+        context_tokens: load::context_tokens(args.ctx, &loaded.shape)?,
         max_running,
         max_queued: args.max_queued.into(),
         prefill_chunk_tokens: PREFILL_CHUNK_TOKENS,
@@ -54,7 +54,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         deadline: args.deadline.map(Duration::from_secs),
         ..ServerConfig::new(&name)
     };
-    runtime.block_on(serve_until_stopped(args, listener, engine, server, context_tokens))
+    // Before anybody can know that this runs; until then Ctrl-C simply ends the program.
+    let signals = runtime.block_on(async { Signals::new() })?;
+    announce(args, &listener, &engine, &name)?;
+    let served = runtime.block_on(serve_until_stopped(listener, engine, server, signals));
+    // Whatever still runs then was told to stop.
+    runtime.shutdown_background();
+    served
 }
 
 async fn bind(host: &str, port: u16) -> Result<TcpListener> {
@@ -63,86 +69,119 @@ async fn bind(host: &str, port: u16) -> Result<TcpListener> {
     })
 }
 
-async fn serve_until_stopped(
-    args: &ServeArgs,
-    listener: TcpListener,
-    engine: Engine,
-    config: ServerConfig,
-    context_tokens: usize,
-) -> Result<()> {
+fn announce(args: &ServeArgs, listener: &TcpListener, engine: &Engine, name: &str) -> Result<()> {
     let address = listener.local_addr().context("the listening address is unknown")?;
-    let name = config.model_id.clone();
-    eprintln!("listening on http://{address}");
-    eprintln!(
-        "  model {name}, context {context_tokens} tokens; OpenAI clients: base URL http://{address}/v1, any API key"
-    );
+    let url = format!("http://{address}");
+    output::status(&format!("listening on {url}"));
+    output::status(&format!(
+        "  model {name}, context {} tokens; OpenAI clients: base URL {url}/v1, any API key",
+        engine.context_tokens()
+    ));
     if !address.ip().is_loopback() {
-        eprintln!(
-            "  warning: everyone who can reach {address} can use it; there is no authentication"
-        );
+        tracing::warn!("everyone who can reach {address} can use it; there is no authentication");
     }
     if args.json {
-        let url = format!("http://{address}");
-        output::json(
-            &serde_json::json!({"url": url, "base_url": format!("{url}/v1"), "model": name}),
-        )?;
+        let base_url = format!("{url}/v1");
+        output::json(&serde_json::json!({"url": url, "base_url": base_url, "model": name}))?;
     }
-
-    let (stop, stopped) = oneshot::channel::<()>();
-    tokio::spawn(watch_signals(engine.clone(), stop));
-    let mut ended = {
-        let engine = engine.clone();
-        tokio::task::spawn_blocking(move || engine.wait())
-    };
-    let shutdown = async {
-        // The sender only goes away with its message sent.
-        let _ = stopped.await;
-    };
-    let mut serving = pin!(serve(listener, engine.clone(), config, shutdown));
-    tokio::select! {
-        served = &mut serving => served?,
-        end = &mut ended => {
-            let end = end.context("the engine's watcher failed")?;
-            // Open streams still have to hear how they ended.
-            let _ = tokio::time::timeout(LAST_WORDS, &mut serving).await;
-            if end == EngineEnd::Panicked {
-                bail!("the engine failed unexpectedly; see the log above");
-            }
-        }
-    }
-    eprintln!("stopped");
     Ok(())
 }
 
-/// The first signal drains, the second stops at once.
-async fn watch_signals(engine: Engine, stop: oneshot::Sender<()>) {
-    signal().await;
-    eprintln!("finishing the running answers; press Ctrl-C again to stop at once");
-    // Serving may have ended by itself.
-    let _ = stop.send(());
-    signal().await;
-    eprintln!("stopping at once");
-    // Waits for the engine thread, so not on the runtime.
-    drop(tokio::task::spawn_blocking(move || engine.stop()));
-    signal().await;
-    std::process::abort();
+/// Serves until the first signal, then until the running answers are finished or the second.
+async fn serve_until_stopped(
+    listener: TcpListener,
+    engine: Engine,
+    config: ServerConfig,
+    mut signals: Signals,
+) -> Result<()> {
+    let (stop, stopped) = oneshot::channel();
+    let shutdown = async {
+        // The sender goes away only with its message sent, or when all is over.
+        let _ = stopped.await;
+    };
+    let mut serving = pin!(serve(listener, engine.clone(), config, shutdown));
+    let mut ending = {
+        let engine = engine.clone();
+        tokio::task::spawn_blocking(move || engine.wait())
+    };
+    let mut stop = Some(stop);
+    loop {
+        tokio::select! {
+            served = &mut serving => {
+                served?;
+                check(ending.await)?;
+                output::status("stopped");
+                return Ok(());
+            }
+            end = &mut ending, if stop.is_some() => {
+                // Waiting clients learn of it, then this ends.
+                drop(stop.take());
+                let _ = tokio::time::timeout(LAST_WORDS, serving).await;
+                return check(end);
+            }
+            () = signals.next() => {
+                let Some(stop) = stop.take() else {
+                    output::status("stopping at once");
+                    let stopping = tokio::task::spawn_blocking(move || engine.stop());
+                    let farewell = async {
+                        let _ = stopping.await;
+                        let _ = serving.await;
+                    };
+                    let _ = tokio::time::timeout(LAST_WORDS, farewell).await;
+                    return Ok(());
+                };
+                output::status("finishing the running answers; Ctrl-C again stops at once");
+                // Serving may have ended by itself.
+                let _ = stop.send(());
+            }
+        }
+    }
+}
+
+/// A broken engine is a failure of this program.
+fn check(end: Result<EngineEnd, JoinError>) -> Result<()> {
+    match end.context("the engine's watcher failed")? {
+        EngineEnd::Panicked => bail!("the engine failed unexpectedly; see the log above"),
+        EngineEnd::Drained | EngineEnd::Stopped => Ok(()),
+    }
+}
+
+/// Ctrl-C, or SIGTERM where there is one.
+struct Signals {
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
-async fn signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
+impl Signals {
+    fn new() -> Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let watch = |kind| signal(kind).context("signals cannot be watched");
+        Ok(Self {
+            interrupt: watch(SignalKind::interrupt())?,
+            terminate: watch(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
 
 #[cfg(not(unix))]
-async fn signal() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+impl Signals {
+    fn new() -> Result<Self> {
+        Ok(Self {})
+    }
+
+    async fn next(&mut self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }

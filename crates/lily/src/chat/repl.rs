@@ -1,17 +1,15 @@
 //! The conversation: a prompt, history, slash commands, and Ctrl-C that stops the answer alone.
 
-use super::{Answer, Session};
+use super::transcript;
+use super::{Answer, Session, stats};
 use crate::chat::render::Screen;
-use crate::output;
+use crate::output::{self, note};
 use anyhow::{Context, Result};
 use lily_engine::{EngineError, SubmitError};
-use lily_text::{Message, Role};
+use lily_text::{Content, Message, Role};
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
-use serde_json::json;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
 
 const HELP: &str = "\
 /reset            forget the conversation
@@ -19,133 +17,177 @@ const HELP: &str = "\
 /system [TEXT]    set or show the system message
 /stats            tokens and speed of the last answer
 /save FILE        write the conversation as JSON
+/load FILE        go on with a conversation that was saved
 /help             this list
 /exit             leave (so does Ctrl-D)
-A line that ends with \\ goes on; \"\"\" starts and ends a longer text. Ctrl-C stops an answer.
+A line that ends with \\ goes on; \"\"\" starts and ends a longer text. A space before / sends the
+line. Ctrl-C stops an answer.
 ";
 
-/// The answer was stopped by Ctrl-C.
-#[derive(Debug, thiserror::Error)]
-#[error("stopped")]
-struct Interrupted;
+/// Where messages come from; the program's tests have no terminal.
+trait Lines {
+    fn line(&mut self, prompt: &str) -> Result<String, ReadlineError>;
+    /// A complete message, for the history.
+    fn remember(&mut self, message: &str);
+}
 
 pub(super) fn run(session: &mut Session) -> Result<()> {
-    let interrupted = watch_interrupts()?;
-    let config = Config::builder()
-        .max_history_size(1000)
-        .map(|builder| builder.auto_add_history(true).build())
-        .context("the history cannot be limited")?;
-    let mut editor = DefaultEditor::with_config(config)
-        .context("the terminal cannot be used for a conversation; give a PROMPT instead")?;
-    let history = history_file();
-    if let Some(path) = &history {
-        // There is none before the first conversation.
-        let _ = editor.load_history(path);
-    }
-    eprintln!("Type a message, /help for commands, Ctrl-D to leave.");
+    let mut terminal = Terminal::new()?;
+    note!("Type a message, /help for commands, Ctrl-D to leave.");
+    converse(session, &mut terminal, &Screen::for_streams)
+}
+
+fn converse(
+    session: &mut Session,
+    lines: &mut dyn Lines,
+    new_screen: &dyn Fn() -> Screen,
+) -> Result<()> {
     let mut last: Option<Answer> = None;
+    let mut is_leaving = false;
     loop {
-        match read(&mut editor) {
-            Ok(text) if text.trim().is_empty() => {}
-            Ok(text) if text.trim() == "/exit" => break,
-            Ok(text) if text.starts_with('/') => command(session, text.trim(), last.as_ref())?,
-            Ok(text) => {
-                interrupted.store(false, Ordering::Relaxed);
-                if let Some(answer) = turn(session, text, &interrupted)? {
+        let text = match read(lines) {
+            Ok(Some(text)) => text,
+            Ok(None) => {
+                note!("(message dropped)");
+                continue;
+            }
+            Err(ReadlineError::Interrupted) if is_leaving => return Ok(()),
+            Err(ReadlineError::Interrupted) => {
+                note!("(Ctrl-C again or Ctrl-D leaves)");
+                is_leaving = true;
+                continue;
+            }
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => return Err(error).context("the terminal could not be read"),
+        };
+        is_leaving = false;
+        if text.trim().is_empty() {
+            continue;
+        }
+        lines.remember(&text);
+        match text.trim_end() {
+            "/exit" | "/quit" => return Ok(()),
+            command if command.starts_with('/') => obey(session, command, last.as_ref())?,
+            _ => {
+                if let Some(answer) = turn(session, text, new_screen())? {
                     last = Some(answer);
                 }
             }
-            Err(ReadlineError::Interrupted) => eprintln!("(Ctrl-D or /exit leaves)"),
-            Err(ReadlineError::Eof) => break,
-            Err(error) => return Err(error).context("the terminal could not be read"),
         }
     }
-    if let Some(path) = &history {
-        save_history(&mut editor, path);
-    }
-    Ok(())
 }
 
-/// One message, which may span lines.
-fn read(editor: &mut DefaultEditor) -> Result<String, ReadlineError> {
-    let mut line = editor.readline("> ")?;
-    if line.trim() == "\"\"\"" {
-        let mut text = String::new();
-        loop {
-            let line = editor.readline(". ")?;
-            if line.trim() == "\"\"\"" {
-                return Ok(text);
-            }
-            text += &line;
+/// One message, which may span lines; `None` if it was broken off after its first line.
+fn read(lines: &mut dyn Lines) -> Result<Option<String>, ReadlineError> {
+    let mut text = lines.line("> ")?;
+    let mut more = |text: &mut String| match lines.line(". ") {
+        Ok(line) => {
             text.push('\n');
+            text.push_str(&line);
+            Ok(true)
+        }
+        Err(ReadlineError::Interrupted | ReadlineError::Eof) => Ok(false),
+        Err(error) => Err(error),
+    };
+    if let Some(rest) = text.trim_start().strip_prefix(QUOTES) {
+        let mut block = rest.to_owned();
+        while !block.trim_end().ends_with(QUOTES) {
+            if !more(&mut block)? {
+                return Ok(None);
+            }
+        }
+        let block = block.trim_end();
+        let block = &block[..block.len() - QUOTES.len()];
+        return Ok(Some(block.trim_matches('\n').to_owned()));
+    }
+    while text.ends_with('\\') {
+        text.pop();
+        if !more(&mut text)? {
+            return Ok(None);
         }
     }
-    while line.ends_with('\\') {
-        line.pop();
-        line.push('\n');
-        line += &editor.readline(". ")?;
-    }
-    Ok(line)
+    Ok(Some(text))
 }
+
+const QUOTES: &str = "\"\"\"";
 
 /// One question and its answer. A question that could not be answered is taken back, so that the
 /// conversation goes on as if it had not been asked.
-fn turn(session: &mut Session, text: String, interrupted: &AtomicBool) -> Result<Option<Answer>> {
+fn turn(session: &mut Session, text: String, mut screen: Screen) -> Result<Option<Answer>> {
     session.messages.push(Message::text(Role::User, text));
-    let mut screen = Screen::one_shot();
-    let mut shown = String::new();
-    let result = session.answer(&mut |delta| {
-        if interrupted.load(Ordering::Relaxed) {
-            return Err(Interrupted.into());
-        }
-        if let lily_text::Delta::Content(text) = delta {
-            shown += text;
-        }
-        screen.show(delta)
-    });
+    let result = session.answer(&mut |delta| screen.show(delta));
     screen.finish()?;
-    match result {
-        Ok(answer) => {
-            let mut message = Message::text(Role::Assistant, answer.content.clone());
-            message.reasoning = Some(answer.reasoning.clone()).filter(|text| !text.is_empty());
-            session.messages.push(message);
-            Ok(Some(answer))
-        }
-        Err(error) if error.is::<Interrupted>() => {
-            // What was said was said.
-            session.messages.push(Message::text(Role::Assistant, shown));
-            eprintln!("(stopped)");
-            Ok(None)
-        }
+    let answer = match result {
+        Ok(answer) => answer,
         Err(error) => {
             session.messages.pop();
-            if matches!(error.downcast_ref(), Some(SubmitError::TooLong { .. })) {
-                eprintln!("{error}. Nothing was lost: /reset starts over, /save keeps a copy.");
-                return Ok(None);
-            }
-            if error.is::<SubmitError>() || error.is::<EngineError>() {
-                eprintln!("error: {error:#}");
-                return Ok(None);
-            }
-            Err(error)
+            refused(session, error)?;
+            return Ok(None);
         }
+    };
+    match &answer.summary {
+        Some(summary) => {
+            if let Some(text) = session.cut(summary) {
+                note!("{text}");
+            }
+        }
+        None if answer.content.is_empty() && answer.calls.is_empty() => {
+            session.messages.pop();
+            note!("(stopped; the question is taken back, the up arrow brings it here again)");
+            return Ok(None);
+        }
+        // What was said was said.
+        None => note!("(stopped)"),
     }
+    session.messages.push(said(&answer));
+    Ok(Some(answer).filter(|answer| answer.summary.is_some()))
 }
 
-fn command(session: &mut Session, text: &str, last: Option<&Answer>) -> Result<()> {
+/// The answer as a turn of the conversation.
+fn said(answer: &Answer) -> Message {
+    let mut message = Message::text(Role::Assistant, answer.content.clone());
+    message.reasoning = Some(answer.reasoning.clone()).filter(|text| !text.is_empty());
+    // A call that was interrupted has no complete arguments.
+    let calls = answer.calls.iter().map(|(name, json)| transcript::tool_call(name, json));
+    message.tool_calls = calls.flatten().collect();
+    message
+}
+
+/// Says why there is no answer, unless that ends the conversation.
+fn refused(session: &Session, error: anyhow::Error) -> Result<()> {
+    if !session.engine.is_alive() {
+        return Err(error);
+    }
+    if matches!(error.downcast_ref(), Some(SubmitError::TooLong { .. })) {
+        note!(
+            "{error}. The conversation is as it was before this message: /save FILE keeps a copy, \
+             /reset starts a new one."
+        );
+        return Ok(());
+    }
+    if error.is::<SubmitError>() || error.is::<EngineError>() {
+        note!("error: {error:#}");
+        return Ok(());
+    }
+    Err(error)
+}
+
+fn obey(session: &mut Session, text: &str, last: Option<&Answer>) -> Result<()> {
     let (name, argument) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let argument = argument.trim();
     match name {
         "/help" => output::print(HELP)?,
         "/reset" => {
             session.messages.retain(|message| message.role == Role::System);
-            eprintln!("(a new conversation)");
+            note!("(a new conversation)");
         }
         "/think" => think(session, argument),
         "/system" => system(session, argument),
-        "/stats" => stats(last),
+        "/stats" => show_stats(session, last),
+        "/save" | "/load" if argument.is_empty() => note!("{name} needs a file name"),
         "/save" => save(session, argument),
-        _ => eprintln!("there is no command {name}; /help lists them"),
+        "/load" => load(session, argument),
+        _ => note!("there is no command {name}; /help lists them"),
     }
     Ok(())
 }
@@ -156,93 +198,101 @@ fn think(session: &mut Session, argument: &str) {
         "off" => session.thinking = Some(false),
         "" => {}
         other => {
-            eprintln!("/think takes on or off, not {other}");
+            note!("/think takes on or off, not {other}");
             return;
         }
     }
-    let state = if session.thinking.unwrap_or(true) { "on" } else { "off" };
-    eprintln!("(thinking is {state})");
+    note!("(thinking is {})", if session.thinking.unwrap_or(true) { "on" } else { "off" });
 }
 
 fn system(session: &mut Session, argument: &str) {
-    let first = session.messages.first().is_some_and(|message| message.role == Role::System);
+    let first = session.messages.first_mut().filter(|message| message.role == Role::System);
     if argument.is_empty() {
-        match session.messages.first().filter(|_| first) {
-            Some(Message { content: lily_text::Content::Text(text), .. }) => eprintln!("{text}"),
-            _ => eprintln!("(no system message; /system TEXT sets one)"),
+        match first.map(|message| &message.content) {
+            Some(Content::Text(text)) => note!("{text}"),
+            _ => note!("(no system message; /system TEXT sets one)"),
         }
         return;
     }
     let message = Message::text(Role::System, argument);
-    if first {
-        session.messages[0] = message;
-    } else {
-        session.messages.insert(0, message);
+    match first {
+        Some(first) => *first = message,
+        None => session.messages.insert(0, message),
     }
-    eprintln!("(system message set)");
+    note!("(system message set)");
 }
 
-fn stats(last: Option<&Answer>) {
-    let Some(Answer { summary, .. }) = last else {
-        eprintln!("(no answer yet)");
+fn show_stats(session: &Session, last: Option<&Answer>) {
+    let Some(summary) = last.and_then(|answer| answer.summary.as_ref()) else {
+        note!("(no answer yet)");
         return;
     };
-    let rate = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-    eprintln!(
-        "prompt {} tokens in {:.2} s ({:.0} tok/s), answer {} tokens ({} thinking) in {:.2} s ({:.1} tok/s)",
-        summary.prompt.prompt_tokens,
-        summary.prompt.prefill_s,
-        rate(summary.prompt.prompt_tokens, summary.prompt.prefill_s),
-        summary.completion_tokens,
-        summary.reasoning_tokens,
-        summary.decode_s,
-        rate(summary.completion_tokens, summary.decode_s),
-    );
+    let used = summary.prompt.prompt_tokens + summary.completion_tokens;
+    note!("{}; context {used} of {} tokens", stats(summary), session.engine.context_tokens());
 }
 
 fn save(session: &Session, path: &str) {
-    if path.is_empty() {
-        eprintln!("/save needs a file name");
-        return;
-    }
-    let messages: Vec<_> = session
-        .messages
-        .iter()
-        .map(|message| {
-            let content = match &message.content {
-                lily_text::Content::Text(text) => text.as_str(),
-                lily_text::Content::Parts(_) => "",
-            };
-            let mut value = json!({"role": message.role.as_str(), "content": content});
-            if let Some(reasoning) = &message.reasoning {
-                value["reasoning_content"] = json!(reasoning);
-            }
-            value
-        })
-        .collect();
-    let text = json!({ "messages": messages }).to_string() + "\n";
-    match std::fs::write(path, text) {
-        Ok(()) => eprintln!("(saved {} messages to {path})", messages.len()),
-        Err(error) => eprintln!("{path} could not be written: {error}; nothing was lost"),
+    let text = transcript::to_json(&session.messages);
+    let saved = output::replace_file(Path::new(path), |out| Ok(out.write_all(text.as_bytes())?));
+    match saved {
+        Ok(()) => note!("(saved {} messages to {path})", session.messages.len()),
+        Err(error) => note!("{error:#}; nothing was lost"),
     }
 }
 
-/// Sets a flag at Ctrl-C while an answer is written; at the prompt the line editor sees the key.
-fn watch_interrupts() -> Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let shared = Arc::clone(&flag);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("the signal watcher could not be started")?;
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            while tokio::signal::ctrl_c().await.is_ok() {
-                shared.store(true, Ordering::Relaxed);
+fn load(session: &mut Session, path: &str) {
+    let loaded = std::fs::read_to_string(path)
+        .map_err(anyhow::Error::from)
+        .and_then(|text| transcript::from_json(&text));
+    match loaded {
+        Ok(messages) => {
+            note!("(loaded {} messages from {path})", messages.len());
+            session.messages = messages;
+        }
+        Err(error) => note!("{path} could not be loaded: {error:#}"),
+    }
+}
+
+/// The user's terminal.
+struct Terminal {
+    editor: DefaultEditor,
+    history: Option<PathBuf>,
+}
+
+impl Terminal {
+    fn new() -> Result<Self> {
+        let config = Config::builder()
+            .max_history_size(1000)
+            .context("the history cannot be limited")?
+            .build();
+        let mut editor = DefaultEditor::with_config(config)
+            .context("the terminal cannot be used for a conversation; give a PROMPT instead")?;
+        let history = history_file();
+        if let Some(path) = &history {
+            // There is none before the first conversation.
+            let _ = editor.load_history(path);
+        }
+        Ok(Self { editor, history })
+    }
+}
+
+impl Lines for Terminal {
+    fn line(&mut self, prompt: &str) -> Result<String, ReadlineError> {
+        self.editor.readline(prompt)
+    }
+
+    /// Kept at once, whatever ends this program. The line editor makes the file readable for the
+    /// user alone.
+    fn remember(&mut self, message: &str) {
+        let added = self.editor.add_history_entry(message);
+        let Some(path) = self.history.take_if(|_| added.is_ok()) else { return };
+        match self.editor.append_history(&path) {
+            Ok(()) => self.history = Some(path),
+            Err(error) => {
+                tracing::warn!("the history is not kept in {}: {error}", path.display());
             }
-        });
-    });
-    Ok(flag)
+        }
+    }
 }
 
 /// In the user's state directory; `None` without a home.
@@ -255,17 +305,6 @@ fn history_file() -> Option<PathBuf> {
     Some(directory.join("chat_history"))
 }
 
-/// History holds what was typed: for the user's eyes only.
-fn save_history(editor: &mut DefaultEditor, path: &std::path::Path) {
-    if let Err(error) = editor.save_history(path) {
-        tracing::warn!("the history could not be saved to {}: {error}", path.display());
-        return;
-    }
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        if let Err(error) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)) {
-            tracing::warn!("the history may be readable by others: {error}");
-        }
-    }
-}
+#[cfg(test)]
+#[path = "repl_tests.rs"]
+mod tests;
