@@ -73,7 +73,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
 
-    /// Arithmetic of quantised weights [default: int8, for eval f32]
+    /// Arithmetic of quantised weights [default: int8; f32 for eval logits and perplexity]
     #[arg(long, value_enum)]
     pub(crate) compute: Option<Compute>,
 }

@@ -38,12 +38,24 @@ fn json(output: &Output) -> serde_json::Value {
 
 #[test]
 fn help_is_stable() {
-    for verb in ["", "chat", "serve", "bench", "eval", "inspect", "doctor", "pull", "convert"] {
-        let mut args: Vec<&str> = Some(verb).filter(|verb| !verb.is_empty()).into_iter().collect();
-        args.push("--help");
+    for verb in [
+        "",
+        "chat",
+        "serve",
+        "bench",
+        "eval",
+        "eval perplexity",
+        "eval logits",
+        "eval agreement",
+        "inspect",
+        "doctor",
+        "pull",
+        "convert",
+    ] {
+        let args: Vec<&str> = verb.split_whitespace().chain(["--help"]).collect();
         let output = lily(&args);
         assert!(output.status.success());
-        let name = if verb.is_empty() { "lily" } else { verb };
+        let name = if verb.is_empty() { "lily".to_owned() } else { verb.replace(' ', "_") };
         // Help wraps to the terminal and there is none here, so its lines do not depend on one.
         insta::assert_snapshot!(format!("help_{name}"), stdout(&output));
     }
@@ -60,6 +72,7 @@ fn wrong_use_exits_with_2() {
         &["chat", "hi", "--device", "tpu"],
         &["eval", "logits", "--out", "x"],
         &["bench", "--random"],
+        &["doctor", "--log", "loud"],
     ] {
         let output = lily(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
@@ -85,12 +98,15 @@ fn failures_exit_with_1_and_say_what_to_do() {
         (&["chat", "hi", "--temp", "-1"], "temperature"),
         (&["chat", "hi", "--top-p", "2"], "top_p"),
         (&["chat", "   "], "empty"),
+        (&["chat"], "PROMPT"),
         (&["chat", "hi", "--system", "@/no/such/file"], "/no/such/file"),
         (&["eval", "logits", "--ids", "1,99999", "--out", "/tmp/lily-x"], "99999"),
         (&["eval", "logits", "--ids", "1", "--out", "/no/such/dir/x"], "/no/such/dir"),
         (&["eval", "perplexity", "--file", "/no/such/file"], "/no/such/file"),
         (&["serve", "--host", "256.0.0.1"], "256.0.0.1"),
-        (&["pull", "some-org/some-model"], "hf download"),
+        (&["inspect", "--ctx", "9999999"], "4096"),
+        (&["pull", "some-org/some-model"], "hf download some-org/some-model"),
+        (&["pull", "a/b@v2"], "hf download a/b --revision v2"),
         (&["convert", "a", "b"], "mlx_lm.convert"),
     ] {
         let output = lily(args);
@@ -244,4 +260,106 @@ fn a_reader_that_goes_away_is_no_failure() {
         .expect("lily starts");
     drop(child.stdout.take());
     assert!(child.wait().expect("lily ends").success());
+}
+
+/// Everything that is said on stderr must survive that nobody reads it.
+#[cfg(unix)]
+#[test]
+fn a_log_that_nobody_reads_is_no_failure() {
+    for log in [&["--log", "trace"][..], &["--log", "trace", "--log-json"], &["--log", "off"]] {
+        let args = [&["chat", "Hello!", "--temp", "0"], log].concat();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_lily"))
+            .args(&args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("lily starts");
+        drop(child.stderr.take());
+        let output = child.wait_with_output().expect("lily ends");
+        assert!(output.status.success(), "{args:?}");
+        assert!(!output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_json_log_has_nothing_else_in_it() {
+    let output = lily(&["chat", "Hello!", "--log", "debug", "--log-json"]);
+    assert!(stderr(&output).lines().count() > 1);
+    for line in stderr(&output).lines() {
+        let value: serde_json::Value = serde_json::from_str(line).expect(line);
+        assert!(value["level"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn a_model_is_found_in_the_hub_cache() {
+    let cache = tempfile::tempdir().expect("a temporary directory");
+    let repository = cache.path().join("models--some-org--tiny");
+    let snapshot = repository.join("snapshots/0123abcd");
+    lily_fixtures::write_mlx4(&snapshot, lily_fixtures::Variant::Small, 1).expect("written");
+    std::fs::create_dir_all(repository.join("refs")).expect("made");
+    std::fs::write(repository.join("refs/main"), "0123abcd").expect("written");
+    let run = |args: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_lily"))
+            .args(args)
+            .env("HF_HUB_CACHE", cache.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("lily runs")
+    };
+    let report = json(&run(&["inspect", "-m", "some-org/tiny", "--json"]));
+    assert_eq!(report["model"], "some-org/tiny");
+    assert_eq!(report["format"], "mlx-affine");
+    // The weights alone can be evaluated, but not talked to.
+    let chat = run(&["chat", "hi", "-m", "some-org/tiny"]);
+    assert_eq!(chat.status.code(), Some(1));
+    assert!(stderr(&chat).contains("tokenizer.json"), "{}", stderr(&chat));
+    assert!(
+        run(&["eval", "logits", "-m", "some-org/tiny", "--ids", "1", "--out", "/dev/null"])
+            .status
+            .success()
+    );
+    let other = run(&["inspect", "-m", "some-org/tiny@dev"]);
+    assert!(stderr(&other).contains("--revision dev"), "{}", stderr(&other));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_named() {
+    let output = lily(&["eval", "logits", "--ids", "1,2", "--out", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/dev/full"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("No space left"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_answer_cut_short_says_so() {
+    let output = lily(&["chat", "What are you?", "--max-tokens", "3"]);
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("--max-tokens"), "{}", stderr(&output));
+}
+
+/// Logits do not depend on how a prompt is cut into forward passes. Sums of a matrix product are
+/// grouped by its tile, which depends on the number of rows: some units in the last place of
+/// values of order ten.
+#[test]
+fn logits_do_not_depend_on_the_chunk() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let ids: Vec<String> = (0..40_u64).map(|i| (i * 2_654_435_761 % 4_000).to_string()).collect();
+    let ids = ids.join(",");
+    let logits = |chunk: &str| {
+        let path = dir.path().join(chunk);
+        let out = path.to_str().expect("UTF-8");
+        let run = lily(&["eval", "logits", "--ids", &ids, "--chunk", chunk, "--out", out]);
+        assert!(run.status.success(), "{}", stderr(&run));
+        let file = std::fs::read(&path).expect("written");
+        let values = file[file.len() - 40 * 4096 * 4..].chunks_exact(4);
+        values.map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes"))).collect::<Vec<f32>>()
+    };
+    let whole = logits("512");
+    for chunk in ["1", "7"] {
+        let worst = whole.iter().zip(logits(chunk)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < 1e-3, "{chunk}: {worst}");
+    }
 }
