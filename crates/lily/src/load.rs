@@ -115,7 +115,7 @@ pub(crate) fn load(args: &ModelArgs, default: Compute, max_batch_tokens: usize) 
     let text = text_model(&checkpoint)?;
     let summary = &checkpoint.summary;
     tracing::info!(
-        target: "lily",
+        target: crate::log::SAY,
         "loaded {name} ({} parameters, {}, {}) in {}",
         output::count(summary.text_parameters),
         main_storage(summary),

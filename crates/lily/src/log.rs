@@ -10,6 +10,10 @@ use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+/// The target of what this program says to its user. Filters match prefixes, so it must not be one
+/// of the names of other crates.
+pub(crate) const SAY: &str = "lily::say";
+
 /// Starts logging; `default` is the filter of a command that says nothing else.
 pub(crate) fn start(args: &LogArgs, default: &str) {
     let filter = args.log.as_deref().filter(|text| !text.is_empty()).unwrap_or(default);
@@ -55,7 +59,7 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let metadata = event.metadata();
-        if *metadata.level() != Level::INFO || metadata.target() != "lily" {
+        if *metadata.level() != Level::INFO || metadata.target() != SAY {
             return self.0.format_event(context, writer, event);
         }
         context.field_format().format_fields(writer.by_ref(), event)?;

@@ -38,8 +38,8 @@ fn main() -> ExitCode {
 /// A server reports each request; in a terminal that would stand between the lines of a chat.
 fn default_log(verb: &Verb) -> &'static str {
     match verb {
-        Verb::Serve(_) => "warn,lily=info,lily_server=info",
-        _ => "warn,lily=info",
+        Verb::Serve(_) => "warn,lily::say=info,lily_server=info",
+        _ => "warn,lily::say=info",
     }
 }
 

@@ -21,8 +21,8 @@ pub(crate) fn say(text: Arguments<'_>) {
 /// Says what was done: through the log, so that a JSON log has nothing else in it, or directly if
 /// the log takes no such lines.
 pub(crate) fn status(text: &str) {
-    if tracing::enabled!(target: "lily", tracing::Level::INFO) {
-        tracing::info!(target: "lily", "{text}");
+    if tracing::enabled!(target: crate::log::SAY, tracing::Level::INFO) {
+        tracing::info!(target: crate::log::SAY, "{text}");
     } else {
         note!("{text}");
     }
