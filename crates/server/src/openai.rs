@@ -2,7 +2,7 @@
 //!
 //! Types of this module alone derive `Serialize`. What a field means is decided in `convert`;
 //! `docs/api.md` has the table of fields, and a test compares it with [`ChatCompletionRequest`],
-//! [`ChatMessage`] and [`IGNORED_FIELDS`].
+//! [`ChatMessage`] and `IGNORED_FIELDS`.
 
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
