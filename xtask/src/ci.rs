@@ -35,7 +35,19 @@ pub(crate) fn run() -> Result<()> {
     )?;
     step("release build", &["cargo", "build", "--release"])?;
     step("user checks", &["python3", "tests/clients/user_checks.py"])?;
-    step("template agreement with jinja2", &["python3", "tests/clients/template_agreement.py"])?;
+    step(
+        "template renderer",
+        &["cargo", "build", "--package", "lily-text", "--example", "render"],
+    )?;
+    step(
+        "template agreement with jinja2",
+        &[
+            "python3",
+            "tests/clients/template_agreement.py",
+            "--render",
+            "target/debug/examples/render",
+        ],
+    )?;
     step("client libraries", &["python3", "tests/clients/run.py"])?;
 
     for Gap(gap) in &gaps {
