@@ -1,1 +1,21 @@
-//! Memory, command encoding and kernel table of the GPU-like devices.
+//! Memory, kernels and command lists of the GPU-like devices: Metal, CUDA and a simulator.
+//!
+//! The three agree exactly at "compile this source, bind these buffers, launch this grid", so that
+//! is the boundary: [`Device`] is small, object safe and knows no model. What a forward pass does
+//! is written into [`Commands`], plain data that works out its own barriers, can be counted in a
+//! test, and is submitted once or prepared for many replays.
+//!
+//! The kernels are the files of `kernels/`, embedded as text; see `docs/kernels.md`.
+
+mod commands;
+mod device;
+mod error;
+mod kernel;
+mod memory;
+pub mod source;
+
+pub use commands::{Command, Commands, Counts, Grid};
+pub use device::{Device, DeviceInfo, DeviceKind, Program, Ticket, TileBody};
+pub use error::DeviceError;
+pub use kernel::{Kernel, KernelSource};
+pub use memory::{Buffer, HostBytes, Memory, Slice};
