@@ -12,6 +12,7 @@ use std::ops::Range;
 /// Every file of `kernels/`, by name.
 const FILES: &[(&str, &str)] = &[
     ("lily.h", include_str!("../../../kernels/lily.h")),
+    ("norm.metal", include_str!("../../../kernels/norm.metal")),
     ("quant.h", include_str!("../../../kernels/quant.h")),
     ("tile.h", include_str!("../../../kernels/tile.h")),
 ];

@@ -4,6 +4,7 @@
 
 mod cpu;
 mod error;
+pub mod gpu;
 mod model;
 mod state;
 

@@ -17,6 +17,7 @@ mod quantization;
 mod random;
 mod safetensors;
 mod source;
+mod stored;
 mod summary;
 mod weights;
 
@@ -26,6 +27,7 @@ pub use error::WeightsError;
 pub use generation::GenerationConfig;
 pub use matrix::{Affine, FloatType, Half, Matrix, Storage, WeightExperts, WeightMatrix};
 pub use random::RandomQuant;
+pub use stored::{Region, Stored};
 pub use summary::{ClassSummary, MemoryNeeded, Summary, memory_needed, storage_name};
 pub use weights::{
     AttentionWeights, GatedDeltaNetWeights, LayerWeights, MixerWeights, ModelWeights, MoeWeights,

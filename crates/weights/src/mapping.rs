@@ -84,6 +84,10 @@ impl Bytes {
         Self::new(Arc::clone(&self.mapping), start + range.start..start + range.end)
     }
 
+    pub(crate) fn location(&self) -> (&Arc<Mapping>, Range<usize>) {
+        (&self.mapping, self.range.clone())
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.range.len()
     }

@@ -100,7 +100,7 @@ fn copy<T: Copy>(out: &mut [f32], row: &[T], to_f32: impl Fn(T) -> f32) {
 }
 
 /// Element type of a plain tensor or of scales and biases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FloatType {
     /// bfloat16.
     Bf16,

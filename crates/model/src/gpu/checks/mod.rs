@@ -1,0 +1,31 @@
+//! The differential table: every kernel against plain loops, on any device.
+//!
+//! CI runs it in the simulator, `lily doctor --device X` on the machine it is asked about. Each
+//! check draws a shape and values from its seed, poisons its outputs, and says how far the kernel
+//! is from the reference, in units of what rounding allows.
+
+mod norm;
+mod support;
+
+pub use support::{Case, Check, Cx, Rng};
+
+use lily_device::{Device, DeviceError};
+use std::sync::Arc;
+
+/// All checks, cheap ones first.
+pub fn table() -> Vec<Check> {
+    [norm::CHECKS].concat()
+}
+
+/// Runs one check `n` times with the seeds from `seed` on.
+///
+/// # Errors
+/// The first [`DeviceError`]; a wrong result is no error but a [`Case`] that fails.
+pub fn run(
+    check: &Check,
+    device: &Arc<dyn Device>,
+    seed: u64,
+    n: u64,
+) -> Result<Vec<Case>, DeviceError> {
+    (seed..seed + n).map(|seed| (check.run)(&mut Cx::new(Arc::clone(device), seed))).collect()
+}
