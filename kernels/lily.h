@@ -16,6 +16,9 @@
 //   words     kernel device constant threadgroup thread
 #if defined(LILY_CUDA) || defined(LILY_SIM)
 #define LILY_UNROLL _Pragma("unroll")
+#ifndef INFINITY
+#define INFINITY as_type<float>(0x7f800000u)
+#endif
 #else
 #include <metal_stdlib>
 using namespace metal;
@@ -36,3 +39,23 @@ inline float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
 inline float silu(float x) { return x / (1.0f + exp(-x)); }
 // log(1 + exp(x)) without overflow.
 inline float softplus(float x) { return max(x, 0.0f) + log(1.0f + exp(-fabs(x))); }
+
+// N neighbouring activations as f32, in one load where there are 8 bfloats (16 bytes, aligned).
+template <uint N> inline void load_acts(device const float* x, thread float* out) {
+    LILY_UNROLL for (uint i = 0; i < N; ++i) { out[i] = x[i]; }
+}
+template <uint N> inline void load_acts(device const bfloat* x, thread float* out) {
+    if (N == 8) {
+        const uint4 v = *(device const uint4*)x;
+        out[0] = as_type<float>(v.x << 16);
+        out[1] = as_type<float>(v.x & 0xffff0000u);
+        out[2] = as_type<float>(v.y << 16);
+        out[3] = as_type<float>(v.y & 0xffff0000u);
+        out[4] = as_type<float>(v.z << 16);
+        out[5] = as_type<float>(v.z & 0xffff0000u);
+        out[6] = as_type<float>(v.w << 16);
+        out[7] = as_type<float>(v.w & 0xffff0000u);
+    } else {
+        LILY_UNROLL for (uint i = 0; i < N; ++i) { out[i] = float(x[i]); }
+    }
+}

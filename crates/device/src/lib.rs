@@ -8,14 +8,20 @@
 //! The kernels are the files of `kernels/`, embedded as text; see `docs/kernels.md`.
 
 mod commands;
+#[cfg(not(target_os = "macos"))]
+pub mod cuda;
 mod device;
 mod error;
 mod kernel;
+mod listing;
 mod memory;
+#[cfg(unix)]
+pub mod sim;
 pub mod source;
 
 pub use commands::{Command, Commands, Counts, Grid};
 pub use device::{Device, DeviceInfo, DeviceKind, Program, Ticket, TileBody};
 pub use error::DeviceError;
 pub use kernel::{Kernel, KernelSource};
+pub use listing::ListingDevice;
 pub use memory::{Buffer, HostBytes, Memory, Slice};

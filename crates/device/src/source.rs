@@ -11,7 +11,14 @@ use std::ops::Range;
 
 /// Every file of `kernels/`, by name.
 const FILES: &[(&str, &str)] = &[
+    ("attention_decode.metal", include_str!("../../../kernels/attention_decode.metal")),
+    ("delta_step.metal", include_str!("../../../kernels/delta_step.metal")),
+    ("embed.metal", include_str!("../../../kernels/embed.metal")),
+    ("gemv.h", include_str!("../../../kernels/gemv.h")),
+    ("gemv.metal", include_str!("../../../kernels/gemv.metal")),
     ("lily.h", include_str!("../../../kernels/lily.h")),
+    ("moe_decode.metal", include_str!("../../../kernels/moe_decode.metal")),
+    ("next_token.metal", include_str!("../../../kernels/next_token.metal")),
     ("norm.metal", include_str!("../../../kernels/norm.metal")),
     ("quant.h", include_str!("../../../kernels/quant.h")),
     ("tile.h", include_str!("../../../kernels/tile.h")),
@@ -66,6 +73,10 @@ fn inline(
     if !seen.insert(name.to_owned()) {
         return Ok(());
     }
+    // So that compilers report the lines of the files.
+    text.push_str("#line 1 \"");
+    text.push_str(name);
+    text.push_str("\"\n");
     for (idx, line) in file(name)?.lines().enumerate() {
         let Some(include) = line.trim_start().strip_prefix("#include") else {
             text.push_str(line);
@@ -75,7 +86,6 @@ fn inline(
         let include = include.trim();
         if let Some(file) = include.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
             inline(file, keep_system_includes, seen, text)?;
-            // So that compilers report the lines of the files.
             let next_line = idx + 2;
             text.push_str("#line ");
             text.push_str(&next_line.to_string());
@@ -366,13 +376,18 @@ pub fn threadgroup_arrays(text: &str) -> Vec<ThreadgroupArray> {
     let mut at = 0;
     while let Some(start) = find_word(&clean, "threadgroup", at) {
         at = start + "threadgroup".len();
-        let Some(end) = clean[at..].find([';', '(', ')', '*', '{', '=', '&']) else { break };
-        let end = at + end;
-        let declaration = &clean[at..end];
-        if !clean[end..].starts_with(';') {
+        // `threadgroup T*` parameters and casts meet one of these before a bracket.
+        let Some(stop) = clean[at..].find(['[', ';', '(', ')', '*', '{', '=', '&', ',']) else {
+            break;
+        };
+        let bracket = at + stop;
+        if !clean[bracket..].starts_with('[') {
             continue;
         }
-        let Some(bracket) = declaration.find('[') else { continue };
+        let Some(len) = clean[bracket..].find(';') else { break };
+        let end = bracket + len;
+        let declaration = &clean[at..end];
+        let bracket = stop;
         let head: Vec<&str> = declaration[..bracket].split_whitespace().collect();
         if let [ty @ .., name] = &head[..] {
             found.push(ThreadgroupArray {
@@ -396,7 +411,7 @@ mod tests {
         kernel void scale(device const float* x [[buffer(0)]], /* in, out */\n\
             device float* y [[buffer(1)]], constant P& p [[buffer(2)]],\n\
             uint3 tg [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]])\n\
-        { threadgroup float t[32][N + 1]; f((threadgroup float*)t); }\n";
+        { threadgroup float t[32][LEN(N) + 1]; f((threadgroup float*)t); }\n";
 
     #[test]
     fn a_signature_is_read() {
@@ -425,9 +440,9 @@ mod tests {
         assert_eq!(arrays.len(), 1);
         assert_eq!(
             (&*arrays[0].ty, &*arrays[0].name, &*arrays[0].dims),
-            ("float", "t", "[32][N + 1]")
+            ("float", "t", "[32][LEN(N) + 1]")
         );
-        assert_eq!(&TEXT[arrays[0].range.clone()], "threadgroup float t[32][N + 1];");
+        assert_eq!(&TEXT[arrays[0].range.clone()], "threadgroup float t[32][LEN(N) + 1];");
     }
 
     #[test]

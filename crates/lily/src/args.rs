@@ -300,7 +300,13 @@ pub(crate) struct LogitsArgs {
     pub(crate) model: ModelArgs,
 
     /// Token ids, separated by commas
-    #[arg(long, value_delimiter = ',', required_unless_present = "ids_file", value_name = "ID,…")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_parser = |text: &str| text.trim().parse::<u32>(),
+        required_unless_present = "ids_file",
+        value_name = "ID,…"
+    )]
     pub(crate) ids: Vec<u32>,
 
     /// File with token ids, separated by commas or white space

@@ -44,7 +44,9 @@ struct Row {
     tokens_per_s_min: f64,
     tokens_per_s_median: f64,
     tokens_per_s_max: f64,
-    /// Weights, state and KV rows read, at the median. Decode only.
+    /// Weights, state and KV rows. Decode only.
+    bytes_per_token: Option<u64>,
+    /// Of those, at the median.
     gb_per_s: Option<f64>,
     /// If reading those took all the time. Decode only, for weights that fit into no cache.
     floor_tokens_per_s: Option<f64>,
@@ -59,12 +61,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let summary = checkpoint.summary.clone();
     let chunk = usize::from(args.chunk);
     let options = load::cpu_options(&args.model, Compute::Int8, chunk);
-    let memory_gb_per_s = machine::read_gb_per_s(&machine, options.n_threads);
     let mut bench = Bench {
         model: CpuModel::new(checkpoint.shape, checkpoint.weights, options),
         bytes_per_token: summary.bytes_per_token,
-        // In a cache there is no such limit.
-        memory_gb_per_s: memory_gb_per_s.filter(|_| summary.weight_bytes > CACHED_BYTES_MAX),
         kv_scale: if options.precision == Precision::F32 { 2 } else { 1 },
         chunk,
         reps: args.reps.into(),
@@ -91,6 +90,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     for &depth in args.ctx_depth.iter().filter(|_| args.n_decoded > 0) {
         rows.push(bench.decode(depth, args.n_decoded)?);
     }
+    let peak_memory_bytes = machine::peak_memory_bytes();
+    let memory_gb_per_s = machine::read_gb_per_s(&Machine::look(), options.n_threads);
+    // In a cache there is no such limit.
+    let limit = memory_gb_per_s.filter(|_| summary.weight_bytes > CACHED_BYTES_MAX);
+    for row in &mut rows {
+        row.floor_tokens_per_s =
+            row.bytes_per_token.zip(limit).map(|(bytes, limit)| limit * 1e9 / bytes as f64);
+    }
     let report = Report {
         version: VERSION,
         machine,
@@ -104,7 +111,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         weight_bytes: summary.weight_bytes,
         bytes_per_token: summary.bytes_per_token,
         memory_gb_per_s,
-        peak_memory_bytes: machine::peak_memory_bytes(),
+        peak_memory_bytes,
         load_s,
         rows,
     };
@@ -133,7 +140,6 @@ fn checkpoint(args: &BenchArgs) -> Result<(Checkpoint, String)> {
 struct Bench {
     model: CpuModel,
     bytes_per_token: u64,
-    memory_gb_per_s: Option<f64>,
     /// KV rows of the exact reference are twice as long.
     kv_scale: u64,
     chunk: usize,
@@ -179,8 +185,8 @@ impl Bench {
         // The recurrent state is read and written, KV rows are read.
         let bytes =
             self.bytes_per_token + 2 * state.recurrent_state + self.kv_scale * state.kv_cache;
+        row.bytes_per_token = Some(bytes);
         row.gb_per_s = Some(bytes as f64 * row.tokens_per_s_median / 1e9);
-        row.floor_tokens_per_s = self.memory_gb_per_s.map(|rate| rate * 1e9 / bytes as f64);
         Ok(row)
     }
 
@@ -227,6 +233,7 @@ impl Row {
             tokens_per_s_min: rates[0],
             tokens_per_s_median: rates[rates.len() / 2],
             tokens_per_s_max: rates[rates.len() - 1],
+            bytes_per_token: None,
             gb_per_s: None,
             floor_tokens_per_s: None,
         };

@@ -121,6 +121,8 @@ fn a_prompt_gets_an_answer_on_stdout_alone() {
     let output = lily(&["chat", "What are you?", "--temp", "0"]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stdout(&output).contains("demo model"), "{}", stdout(&output));
+    // What the engine logs is for servers.
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
     // Thinking is no result: nobody watches here, so it is nowhere.
     assert!(!stdout(&output).contains("The user asks"), "{}", stdout(&output));
 }
@@ -185,7 +187,7 @@ fn logits_are_written_whole_or_not_at_all() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let out = dir.path().join("logits.safetensors");
     let out_text = out.to_str().expect("UTF-8");
-    let report = json(&lily(&["eval", "logits", "--ids", "1,2,3", "--out", out_text, "--json"]));
+    let report = json(&lily(&["eval", "logits", "--ids", "1, 2,3", "--out", out_text, "--json"]));
     assert_eq!(report["tokens"], 3);
     let file = std::fs::read(&out).expect("written");
     let header_len = usize::try_from(u64::from_le_bytes(file[..8].try_into().expect("8 bytes")));

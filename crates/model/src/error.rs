@@ -58,6 +58,9 @@ pub enum ModelError {
         /// Capacity asked for, in tokens.
         capacity: usize,
     },
+    /// The device failed, or has too little memory.
+    #[error(transparent)]
+    Device(#[from] lily_device::DeviceError),
     /// The checkpoint has no MTP tensors.
     #[error("this checkpoint has no MTP head (no `mtp.*` tensors)")]
     NoMtp,

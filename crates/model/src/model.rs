@@ -36,6 +36,34 @@ pub trait Model: Send {
     /// See [`ModelError`].
     fn forward(&mut self, batch: &mut [Step<'_>], out: &mut Logits) -> Result<(), ModelError>;
 
+    /// Feeds `token` and then, `n_tokens` times in all, the token with the largest logit (equal
+    /// logits: the lower id); returns the tokens chosen. A device does this without waiting for the
+    /// host in between.
+    ///
+    /// # Errors
+    /// As [`Model::forward`].
+    fn decode_greedy(
+        &mut self,
+        state: &mut SeqState,
+        token: TokenId,
+        n_tokens: usize,
+    ) -> Result<Vec<TokenId>, ModelError> {
+        let mut out = Logits::default();
+        let mut chosen: Vec<TokenId> = Vec::with_capacity(n_tokens);
+        for _ in 0..n_tokens {
+            let tokens = [*chosen.last().unwrap_or(&token)];
+            let step = Step {
+                state: &mut *state,
+                tokens: &tokens,
+                rows: Rows::Last,
+                advance: Advance::Commit,
+            };
+            self.forward(&mut [step], &mut out)?;
+            chosen.push(out.argmax(0));
+        }
+        Ok(chosen)
+    }
+
     /// Keeps the first `n_kept` tokens of a tentative step and forgets the others.
     ///
     /// # Errors
@@ -102,6 +130,18 @@ impl Logits {
     /// Number of rows.
     pub fn n_rows(&self) -> usize {
         self.values.len().checked_div(self.vocab_size).unwrap_or(0)
+    }
+
+    /// The index of the largest value of row `i`; equal values: the lowest, none: 0.
+    pub fn argmax(&self, i: usize) -> TokenId {
+        let mut best = 0;
+        let mut top = f32::NEG_INFINITY;
+        for (id, &logit) in (0..).zip(self.row(i)) {
+            if logit > top {
+                (best, top) = (id, logit);
+            }
+        }
+        best
     }
 
     /// Row `i`, `[vocab_size]`.

@@ -1,6 +1,7 @@
 //! The state of a sequence, opaque to everything above the model.
 
 use crate::cpu::CpuState;
+use crate::gpu::{GpuSnapshot, GpuState};
 
 /// The state of one sequence: KV rows of the attention layers, recurrent and convolution state of
 /// the delta-rule layers. Made by [`crate::Model::new_state`] and only usable with that model.
@@ -13,6 +14,8 @@ pub struct SeqState {
 #[derive(Clone, Debug)]
 pub(crate) enum StateInner {
     Cpu(Box<CpuState>),
+    Gpu(Box<GpuState>),
+    GpuSnapshot(Box<GpuSnapshot>),
     Scripted { len: usize },
 }
 
@@ -29,7 +32,7 @@ impl SeqState {
                 *len = new_len;
                 true
             }
-            StateInner::Cpu(_) => false,
+            StateInner::Cpu(_) | StateInner::Gpu(_) | StateInner::GpuSnapshot(_) => false,
         }
     }
 
@@ -71,6 +74,8 @@ impl StateInner {
     fn len(&self) -> usize {
         match self {
             Self::Cpu(state) => state.len(),
+            Self::Gpu(state) => state.len(),
+            Self::GpuSnapshot(snapshot) => snapshot.len,
             Self::Scripted { len } => *len,
         }
     }

@@ -148,7 +148,7 @@ impl Model for CpuModel {
         let state = cpu_state_mut(state, &self.shape)?;
         match &snapshot.inner {
             StateInner::Cpu(source) if *source.shape() == *self.shape => state.restore(source),
-            StateInner::Cpu(_) | StateInner::Scripted { .. } => Err(ModelError::ForeignState),
+            _ => Err(ModelError::ForeignState),
         }
     }
 }
@@ -156,7 +156,7 @@ impl Model for CpuModel {
 fn cpu_state<'a>(state: &'a SeqState, shape: &Shape) -> Result<&'a CpuState, ModelError> {
     match &state.inner {
         StateInner::Cpu(state) if *state.shape() == *shape => Ok(state),
-        StateInner::Cpu(_) | StateInner::Scripted { .. } => Err(ModelError::ForeignState),
+        _ => Err(ModelError::ForeignState),
     }
 }
 
@@ -166,6 +166,6 @@ fn cpu_state_mut<'a>(
 ) -> Result<&'a mut CpuState, ModelError> {
     match &mut state.inner {
         StateInner::Cpu(state) if *state.shape() == *shape => Ok(state),
-        StateInner::Cpu(_) | StateInner::Scripted { .. } => Err(ModelError::ForeignState),
+        _ => Err(ModelError::ForeignState),
     }
 }

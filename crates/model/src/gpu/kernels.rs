@@ -24,11 +24,11 @@ impl Activations {
         }
     }
 
-    /// The relative error of storing a value.
+    /// The relative error of storing a value: half a unit of 24 or 8 significant bits.
     pub(crate) fn rounding(self) -> f64 {
         match self {
             Self::F32 => 2.0_f64.powi(-24),
-            Self::Bf16 => 2.0_f64.powi(-9),
+            Self::Bf16 => 2.0_f64.powi(-8),
         }
     }
 

@@ -1,9 +1,15 @@
 //! The forward pass on a GPU-like device: the same maths as [`crate::CpuModel`], as command lists.
 
 pub mod checks;
+mod decode;
 mod kernels;
+mod load;
+mod model;
 mod ops;
+mod state;
 mod weights;
 
 pub use kernels::{Activations, Kernels};
+pub use model::{GpuModel, GpuOptions};
+pub(crate) use state::{GpuSnapshot, GpuState};
 pub use weights::{Format, GpuExperts, GpuMatrix};

@@ -18,13 +18,18 @@ pub fn open(name: &str) -> CpuModel {
 }
 
 pub fn open_with(name: &str, options: CpuOptions) -> CpuModel {
+    let checkpoint = checkpoint(name);
+    CpuModel::new(checkpoint.shape, checkpoint.weights, options)
+}
+
+/// A test checkpoint.
+pub fn checkpoint(name: &str) -> Checkpoint {
     let variant = if name.contains("heads") { Variant::Heads } else { Variant::Small };
     let dir = tempfile::tempdir().expect("a temporary directory");
     let write = if name.ends_with("hf") { write_hf } else { write_mlx4 };
     write(dir.path(), variant, variant.golden_seed()).expect("the checkpoint is written");
     // The mapping outlives the directory entry.
-    let checkpoint = Checkpoint::open(dir.path()).expect("the fixture opens");
-    CpuModel::new(checkpoint.shape, checkpoint.weights, options)
+    Checkpoint::open(dir.path()).expect("the fixture opens")
 }
 
 /// A file of golden vectors.

@@ -4,6 +4,11 @@
 //! check draws a shape and values from its seed, poisons its outputs, and says how far the kernel
 //! is from the reference, in units of what rounding allows.
 
+mod attention_decode;
+mod delta_step;
+mod gemv;
+mod moe_decode;
+mod next_token;
 mod norm;
 mod support;
 
@@ -14,7 +19,15 @@ use std::sync::Arc;
 
 /// All checks, cheap ones first.
 pub fn table() -> Vec<Check> {
-    [norm::CHECKS].concat()
+    [
+        norm::CHECKS,
+        gemv::CHECKS,
+        delta_step::CHECKS,
+        attention_decode::CHECKS,
+        moe_decode::CHECKS,
+        next_token::CHECKS,
+    ]
+    .concat()
 }
 
 /// Runs one check `n` times with the seeds from `seed` on.

@@ -1,0 +1,313 @@
+//! A checkpoint on a device.
+
+use super::decode::{Decode, DecodeScratch, Next};
+use super::load::GpuWeights;
+use super::ops;
+use super::state::{GpuState, LayerState};
+use super::{Activations, Kernels};
+use crate::state::StateInner;
+use crate::{Advance, Logits, Model, ModelError, Rows, SeqState, Snapshot, Step, TokenId};
+use lily_device::{Commands, Counts, Device, Program, Slice};
+use lily_weights::{ModelWeights, Shape};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How a device computes.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuOptions {
+    /// How activations and KV rows are stored.
+    pub activations: Activations,
+    /// The most tokens of one forward pass; scratch memory grows with it.
+    pub max_batch_tokens: usize,
+}
+
+/// A checkpoint computed by a GPU-like device.
+#[derive(Debug)]
+pub struct GpuModel {
+    shape: Arc<Shape>,
+    device: Arc<dyn Device>,
+    kernels: Kernels,
+    weights: GpuWeights,
+    weight_bytes: u64,
+    options: GpuOptions,
+    decode: DecodeScratch,
+    /// Cosines and sines of the positions that any sequence so far may reach.
+    rope: Mutex<Option<Slice>>,
+}
+
+impl GpuModel {
+    /// Brings the weights to the device and compiles the kernels of a decode step.
+    ///
+    /// # Errors
+    /// [`ModelError::Device`]: too little memory, or a kernel that does not compile.
+    pub fn new(
+        device: Arc<dyn Device>,
+        shape: Shape,
+        weights: &ModelWeights,
+        options: GpuOptions,
+    ) -> Result<Self, ModelError> {
+        let (gpu_weights, weight_bytes) = GpuWeights::upload(&device, weights)?;
+        let decode = DecodeScratch::new(&device, &shape)?;
+        let kernels = Kernels::new(Arc::clone(&device), &shape, options.activations);
+        let options = GpuOptions { max_batch_tokens: options.max_batch_tokens.max(1), ..options };
+        Ok(Self {
+            shape: Arc::new(shape),
+            device,
+            kernels,
+            weights: gpu_weights,
+            weight_bytes,
+            options,
+            decode,
+            rope: Mutex::new(None),
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Bytes of the weights on the device.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
+    }
+
+    /// Launches and barriers of a decode step.
+    ///
+    /// # Errors
+    /// [`ModelError::Device`].
+    pub fn decode_counts(&self, state: &SeqState) -> Result<Counts, ModelError> {
+        let state = gpu_state(state, &self.shape, &self.device)?;
+        Ok(self.decode().token(state, Next::Greedy)?.counts())
+    }
+
+    fn decode(&self) -> Decode<'_> {
+        Decode {
+            kernels: &self.kernels,
+            shape: &self.shape,
+            weights: &self.weights,
+            s: &self.decode,
+        }
+    }
+
+    /// Refuses a batch before anything of it is computed.
+    fn check(&self, batch: &[Step<'_>]) -> Result<(), ModelError> {
+        let n_tokens: usize = batch.iter().map(|step| step.tokens.len()).sum();
+        let max = self.options.max_batch_tokens;
+        if n_tokens > max {
+            return Err(ModelError::BatchTooLarge { n_tokens, max });
+        }
+        for step in batch {
+            let state = gpu_state(step.state, &self.shape, &self.device)?;
+            if step.tokens.is_empty() {
+                return Err(ModelError::EmptyStep);
+            }
+            state.check_room(step.tokens.len())?;
+            let tentative_max = ops::CONV_RING - (self.shape.conv_kernel - 1);
+            if step.advance == Advance::Tentative && step.tokens.len() > tentative_max {
+                let n_tokens = step.tokens.len();
+                return Err(ModelError::BatchTooLarge { n_tokens, max: tentative_max });
+            }
+            let vocab_size = self.shape.vocab_size;
+            if let Some(&id) = step.tokens.iter().find(|&&id| id as usize >= vocab_size) {
+                return Err(ModelError::TokenOutOfRange { id, vocab_size });
+            }
+        }
+        Ok(())
+    }
+
+    /// One committed token: the recorded program of its sequence.
+    fn step_token(&self, state: &mut GpuState, token: TokenId) -> Result<(), ModelError> {
+        let program = self.program(state, Next::Host)?;
+        self.device.write(&self.decode.ids, bytemuck::bytes_of(&token))?;
+        self.device.replay(&program)?;
+        state.len += 1;
+        Ok(())
+    }
+
+    /// The recorded decode step of a sequence.
+    fn program(&self, state: &mut GpuState, next: Next) -> Result<Arc<Program>, ModelError> {
+        let recorded = match next {
+            Next::Host => &state.programs.step,
+            Next::Greedy => &state.programs.greedy,
+        };
+        if let Some(program) = recorded {
+            return Ok(Arc::clone(program));
+        }
+        let commands = self.decode().token(state, next)?;
+        let program = Arc::new(self.device.prepare(commands)?);
+        let recorded = match next {
+            Next::Host => &mut state.programs.step,
+            Next::Greedy => &mut state.programs.greedy,
+        };
+        *recorded = Some(Arc::clone(&program));
+        Ok(program)
+    }
+
+    fn rope(&self, positions: usize) -> Result<Slice, ModelError> {
+        let row_bytes = self.shape.rotary_dim * 4;
+        // Whoever panicked here left the old table or a whole new one.
+        let mut held = self.rope.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = held.as_ref().filter(|table| table.len >= positions * row_bytes) {
+            return Ok(table.clone());
+        }
+        let positions = positions.max(1).next_multiple_of(4096);
+        let table = rope_table(&self.shape, positions);
+        let slice = self.device.alloc(positions * row_bytes, "rotary table")?.all();
+        self.device.write(&slice, bytemuck::cast_slice(&table))?;
+        *held = Some(slice.clone());
+        Ok(slice)
+    }
+}
+
+/// `[positions, 2, rotary_dim / 2]`: cosines, then sines, rounded once from f64 as on the CPU.
+fn rope_table(shape: &Shape, positions: usize) -> Vec<f32> {
+    let half = shape.rotary_dim / 2;
+    let exponent = |j: usize| -2.0 * j as f64 / shape.rotary_dim as f64;
+    let inv_freq: Vec<f64> = (0..half).map(|j| shape.rope_theta.powf(exponent(j))).collect();
+    let row = |position: usize| {
+        let angles = inv_freq.iter().map(move |inv_freq| position as f64 * inv_freq);
+        angles.clone().map(f64::cos).chain(angles.map(f64::sin))
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "the table is f32, rounded once")]
+    (0..positions).flat_map(row).map(|value| value as f32).collect()
+}
+
+impl Model for GpuModel {
+    fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    fn max_batch_tokens(&self) -> usize {
+        self.options.max_batch_tokens
+    }
+
+    fn new_state(&self, capacity_tokens: usize) -> Result<SeqState, ModelError> {
+        let rope = self.rope(capacity_tokens)?;
+        let (shape, activations) = (Arc::clone(&self.shape), self.options.activations);
+        let state = GpuState::new(&self.device, shape, activations, capacity_tokens, rope)?;
+        Ok(SeqState { inner: StateInner::Gpu(Box::new(state)) })
+    }
+
+    fn state_bytes(&self, capacity_tokens: usize) -> usize {
+        GpuState::bytes_needed(&self.shape, self.options.activations, capacity_tokens)
+    }
+
+    fn forward(&mut self, batch: &mut [Step<'_>], out: &mut Logits) -> Result<(), ModelError> {
+        self.check(batch)?;
+        let vocab_size = self.shape.vocab_size;
+        out.vocab_size = vocab_size;
+        out.values.clear();
+        for step in batch {
+            let state = gpu_state_mut(step.state, &self.shape, &self.device)?;
+            for (idx, &token) in step.tokens.iter().enumerate() {
+                self.step_token(state, token)?;
+                let wanted = match step.rows {
+                    Rows::None => false,
+                    Rows::Last => idx + 1 == step.tokens.len(),
+                    Rows::All => true,
+                };
+                if wanted {
+                    let start = out.values.len();
+                    out.values.resize(start + vocab_size, 0.0);
+                    let row = bytemuck::cast_slice_mut(&mut out.values[start..]);
+                    self.device.read(&self.decode.logits, row)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn decode_greedy(
+        &mut self,
+        state: &mut SeqState,
+        token: TokenId,
+        n_tokens: usize,
+    ) -> Result<Vec<TokenId>, ModelError> {
+        let state = gpu_state_mut(state, &self.shape, &self.device)?;
+        state.check_room(n_tokens)?;
+        let vocab_size = self.shape.vocab_size;
+        if token as usize >= vocab_size {
+            return Err(ModelError::TokenOutOfRange { id: token, vocab_size });
+        }
+        let program = self.program(state, Next::Greedy)?;
+        self.device.write(&self.decode.ids, bytemuck::bytes_of(&token))?;
+        let mut chosen = Vec::with_capacity(n_tokens);
+        let history = self.decode.noted.len / 4;
+        while chosen.len() < n_tokens {
+            // Several steps in flight: the device never waits for the host.
+            let n = (n_tokens - chosen.len()).min(history / 2);
+            for _ in 0..n {
+                self.device.replay(&program)?;
+            }
+            let mut noted = vec![0_u32; history];
+            self.device.read(&self.decode.noted, bytemuck::cast_slice_mut(&mut noted))?;
+            chosen.extend((1..=n).map(|i| noted[(state.len + i) % history]));
+            state.len += n;
+        }
+        Ok(chosen)
+    }
+
+    fn commit(&mut self, state: &mut SeqState, n_kept: usize) -> Result<(), ModelError> {
+        let state = gpu_state_mut(state, &self.shape, &self.device)?;
+        let n_tentative = state.tentative.as_ref().map_or(0, |tentative| tentative.n_tokens);
+        if n_kept > n_tentative {
+            return Err(ModelError::CommitOutOfRange { n_kept, n_tentative });
+        }
+        let Some(tentative) = state.tentative.take() else { return Ok(()) };
+        if n_kept > 0 {
+            let mut commands = Commands::new();
+            let mut stashes = tentative.stashes.iter();
+            for layer in &state.layers {
+                let LayerState::GatedDeltaNet(layer) = layer else { continue };
+                let stash = stashes.next().expect("a tentative step stashes every delta layer");
+                let (kernels, shape) = (&self.kernels, &self.shape);
+                ops::delta_commit(kernels, &mut commands, shape, n_kept, stash, layer)?;
+            }
+            self.device.submit(&commands)?;
+        }
+        state.len += n_kept;
+        state.write_len()
+    }
+
+    fn snapshot(&self, state: &SeqState) -> Result<Snapshot, ModelError> {
+        let state = gpu_state(state, &self.shape, &self.device)?;
+        let snapshot = state.snapshot(self.options.activations)?;
+        Ok(Snapshot { inner: StateInner::GpuSnapshot(Box::new(snapshot)) })
+    }
+
+    fn restore(&self, state: &mut SeqState, snapshot: &Snapshot) -> Result<(), ModelError> {
+        let state = gpu_state_mut(state, &self.shape, &self.device)?;
+        match &snapshot.inner {
+            StateInner::GpuSnapshot(source) if source.fits(&self.shape, &self.device) => {
+                state.restore(source, self.options.activations)
+            }
+            _ => Err(ModelError::ForeignState),
+        }
+    }
+}
+
+fn gpu_state<'a>(
+    state: &'a SeqState,
+    shape: &Shape,
+    device: &Arc<dyn Device>,
+) -> Result<&'a GpuState, ModelError> {
+    match &state.inner {
+        StateInner::Gpu(state) if *state.shape == *shape && Arc::ptr_eq(&state.device, device) => {
+            Ok(state)
+        }
+        _ => Err(ModelError::ForeignState),
+    }
+}
+
+fn gpu_state_mut<'a>(
+    state: &'a mut SeqState,
+    shape: &Shape,
+    device: &Arc<dyn Device>,
+) -> Result<&'a mut GpuState, ModelError> {
+    match &mut state.inner {
+        StateInner::Gpu(state) if *state.shape == *shape && Arc::ptr_eq(&state.device, device) => {
+            Ok(state)
+        }
+        _ => Err(ModelError::ForeignState),
+    }
+}
