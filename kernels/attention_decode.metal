@@ -13,7 +13,7 @@
 #define DIMS (HEAD_DIM / 32)
 #define AT_ONCE 4
 
-struct AttentionDecodeParams { uint capacity; };
+struct AttentionDecodeParams { uint capacity; uint offset; };
 
 // Normed and rotated: x[i] * gain[i] * rsqrt(mean + eps), pairs (j, j + ROTARY_DIM / 2) turned. All threads
 // of a SIMD group work on one head in threadgroup memory.
@@ -40,7 +40,7 @@ kernel void attention_decode(device const float* qg     [[buffer(0)]],   // [N_H
                              device const float* q_gain [[buffer(3)]],   // [HEAD_DIM]
                              device const float* k_gain [[buffer(4)]],   // [HEAD_DIM]
                              device const float* rope   [[buffer(5)]],   // [positions, 2, ROTARY_DIM / 2]
-                             device const uint*  seq    [[buffer(6)]],   // [0]: position of the token
+                             device const uint*  seq    [[buffer(6)]],   // [0] + offset: position of the token
                              device act*         kc     [[buffer(7)]],   // [N_KV_HEADS, capacity, HEAD_DIM]
                              device act*         vc     [[buffer(8)]],
                              device float*       part_o [[buffer(9)]],   // [N_HEADS, N_SPLITS, HEAD_DIM]
@@ -60,7 +60,7 @@ kernel void attention_decode(device const float* qg     [[buffer(0)]],   // [N_H
     const uint split = tg.x;
     const uint head0 = tg.y * QUERIES;
     const uint kv = head0 / GROUP;
-    const uint position = seq[0];
+    const uint position = seq[0] + p.offset;
     device const float* turn = rope + ulong(position) * ROTARY_DIM;
     device act* k_rows = kc + ulong(kv) * p.capacity * HEAD_DIM;
     device act* v_rows = vc + ulong(kv) * p.capacity * HEAD_DIM;

@@ -1,11 +1,12 @@
-// y_m[r] (+)= sum_k W_m[r, k] * f(x)[k]     one vector, up to four matrices of one format side by side
+// y_m[t, r] (+)= sum_k W_m[r, k] * f(x)[t, k]    few vectors, up to four matrices of one format side by side
 //
-// f, by INPUT:  0  x                                          x f32 [COLS]
+// f, by INPUT:  0  x                                          x f32 [T, COLS]
 //               1  x * gain * rsqrt(mean(x^2) + RMS_EPS)      the norm costs no dispatch of its own: the
 //                  scale is applied to the sums, as it is common to all columns
 //               2  o * rsqrt(mean(o^2 of its head) + RMS_EPS) * gain * silu(z), the delta rule's gated
-//                  norm: `part` holds the sums of squares, [N_V_HEADS, SLICES]
-// Threadgroups of 8 SIMD groups; a SIMD group handles ROWS rows of one matrix ("a task").
+//                  norm: `part` holds the sums of squares, [T, N_V_HEADS, SLICES]
+// Threadgroups of 8 SIMD groups, for one vector each; a SIMD group handles ROWS rows of one matrix ("a
+// task").
 // ACCUMULATE adds to y_0 (the residual stream).
 #include "gemv.h"
 
@@ -41,16 +42,17 @@ kernel void gemv(device const float*   x    [[buffer(0)]],
     threadgroup float partial[8];
     threadgroup float* flat = (threadgroup float*)xs;
     float squares = 0.0f;
+    const ulong t = tg.y;
     for (uint k = tid; k < COLS; k += 256) {
-        float v = x[k];
+        float v = x[t * COLS + k];
 #if INPUT == 1
         squares = fma(v, v, squares);
         v *= gain[k];
 #elif INPUT == 2
         const uint head = k / V_HEAD_DIM;
         float sum = 0.0f;
-        for (uint i = 0; i < SLICES; ++i) { sum += part[head * SLICES + i]; }
-        v *= rsqrt(sum / float(V_HEAD_DIM) + RMS_EPS) * gain[k % V_HEAD_DIM] * silu(z[k]);
+        for (uint i = 0; i < SLICES; ++i) { sum += part[(t * (COLS / V_HEAD_DIM) + head) * SLICES + i]; }
+        v *= rsqrt(sum / float(V_HEAD_DIM) + RMS_EPS) * gain[k % V_HEAD_DIM] * silu(z[t * COLS + k]);
 #endif
         flat[staged_at(k)] = v;
     }
@@ -93,9 +95,9 @@ kernel void gemv(device const float*   x    [[buffer(0)]],
             const float sum = simd_sum(acc[r]) * scale;
             if (lane == 0 && row0 + r < rows) {
 #if ACCUMULATE
-                y[row0 + r] += sum;
+                y[t * rows + row0 + r] += sum;
 #else
-                y[row0 + r] = sum;
+                y[t * rows + row0 + r] = sum;
 #endif
             }
         }

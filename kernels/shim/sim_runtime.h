@@ -552,6 +552,7 @@ extern "C" __attribute__((visibility("default"))) void sim_run(void* region, Sim
     w->dispatch = d;
     w->faulted = 0;
     for (uint32_t i = 0; i < d->n_bindings; ++i) w->bindings[i] = d->bindings[i];
+    if (d->n_bindings == 0) w->bindings[0].len = 0;
     memset(w->site, 0, sizeof w->site);
     const uint64_t n = uint64_t(d->groups[0]) * d->groups[1] * d->groups[2];
     // A random order is i -> i * step + seed modulo n, with a step that has no factor in common.

@@ -30,19 +30,24 @@ inline simdgroup_matrix<T, Rows, Columns> make_filled_simdgroup_matrix(V value) 
     return m;
 }
 
+// Column and row in memory; with the constructors of Metal, whose functions take it.
+struct ulong2 {
+    ulong x, y;
+    inline ulong2(ulong both) : x(both), y(both) {}
+    inline ulong2(ulong x, ulong y) : x(x), y(y) {}
+};
+
 // Where element `i` of this lane is in memory.
-inline ulong sim_matrix_offset(uint i, ulong elements_per_row, vec<ulong, 2> origin,
-                               bool transpose) {
+inline ulong sim_matrix_offset(uint i, ulong elements_per_row, ulong2 origin, bool transpose) {
     const uint lane = sim_lane();
     const ulong row = (lane / 4 & 4) + lane / 2 % 4, column = (lane / 4 & 2) * 2 + lane % 2 * 2 + i;
     return transpose ? (origin.y + column) * elements_per_row + origin.x + row
                      : (origin.y + row) * elements_per_row + origin.x + column;
 }
-using ulong2 = vec<ulong, 2>;
 
 template <class T>
 inline void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const T* from, ulong elements_per_row = 8,
-                           ulong2 origin = ulong2{0, 0}, bool transpose = false) {
+                           ulong2 origin = 0, bool transpose = false) {
     sim_matrix_touch();
     for (uint i = 0; i < 2; ++i) {
         m.thread_elements()[i] = from[sim_matrix_offset(i, elements_per_row, origin, transpose)];
@@ -50,7 +55,7 @@ inline void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const T* from, ulong el
 }
 template <class T>
 inline void simdgroup_store(const simdgroup_matrix<T, 8, 8>& m, T* to, ulong elements_per_row = 8,
-                            ulong2 origin = ulong2{0, 0}, bool transpose = false) {
+                            ulong2 origin = 0, bool transpose = false) {
     sim_matrix_touch();
     for (uint i = 0; i < 2; ++i) {
         to[sim_matrix_offset(i, elements_per_row, origin, transpose)] = m.thread_elements()[i];

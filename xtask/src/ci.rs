@@ -28,6 +28,7 @@ pub(crate) fn run() -> Result<()> {
         gaps.push(Gap("the aarch64-apple-darwin target could not be fetched: not type-checked"));
     }
     step("unit and property tests", &["cargo", "test", "--workspace", "--all-targets"])?;
+    step("kernels for NVIDIA", &["cargo", "run", "--quiet", "--package", "xtask", "--", "nvrtc"])?;
     step("documentation tests", &["cargo", "test", "--workspace", "--doc"])?;
     step(
         "documentation",

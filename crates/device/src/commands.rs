@@ -112,6 +112,12 @@ impl Commands {
         Self::default()
     }
 
+    /// A list as it is written, with the barriers that it has: for tests of devices.
+    #[doc(hidden)]
+    pub fn from_list(list: Vec<Command>) -> Self {
+        Self { list, open: Vec::new() }
+    }
+
     /// Adds a kernel launch. `params` names every member of the kernel's params struct in order;
     /// floats are given by [`f32::to_bits`].
     ///

@@ -4,7 +4,15 @@
 #[path = "sim/support.rs"]
 mod support;
 
+#[path = "sim/device.rs"]
+mod device;
 #[path = "sim/dialect.rs"]
 mod dialect;
+#[path = "sim/faults.rs"]
+mod faults;
+#[path = "sim/matrix.rs"]
+mod matrix;
 #[path = "sim/real.rs"]
 mod real;
+#[path = "sim/speed.rs"]
+mod speed;

@@ -73,7 +73,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
 
-    /// Arithmetic of quantised weights [default: int8; f32 for eval logits and perplexity]
+    /// Arithmetic [default: int8 on the CPU, bf16 on a GPU; f32 for eval logits and perplexity]
     #[arg(long, value_enum)]
     pub(crate) compute: Option<Compute>,
 }
@@ -82,13 +82,13 @@ pub(crate) struct ModelArgs {
 pub(crate) enum Device {
     /// The best that works here
     Auto,
-    /// Apple GPU (not built yet)
+    /// Apple GPU
     Metal,
-    /// NVIDIA GPU (not built yet)
+    /// NVIDIA GPU
     Cuda,
     /// CPU with SIMD
     Cpu,
-    /// Kernel simulator (not built yet)
+    /// The GPU kernels simulated on the CPU: slow, for tests; needs a C++ compiler
     Sim,
 }
 
@@ -96,7 +96,9 @@ pub(crate) enum Device {
 pub(crate) enum Compute {
     /// Exact reference, f32 KV cache
     F32,
-    /// Activations rounded to 8 bits where weights are quantised, bf16 KV cache
+    /// GPU: activations and KV cache in bf16
+    Bf16,
+    /// CPU: activations rounded to 8 bits where weights are quantised, bf16 KV cache
     Int8,
 }
 
@@ -386,6 +388,22 @@ pub(crate) struct InspectArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
+    /// Test this device: compile every kernel, compare it with plain loops, run the demo on it
+    #[arg(long, value_enum)]
+    pub(crate) device: Option<Device>,
+
+    /// Random cases of each kernel
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) cases: u16,
+
+    /// Draws other cases
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Only kernels whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) only: Option<String>,
+
     /// Print everything as one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,13 +1,12 @@
 //! How fast prompts are read and tokens are written, by the model alone.
 
+use crate::accelerator;
 use crate::args::{BenchArgs, Compute, Group, VERSION};
 use crate::load;
 use crate::machine::{self, Machine};
 use crate::output::{self, seconds};
 use anyhow::{Context, Result, ensure};
-use lily_model::{
-    Advance, CpuModel, Logits, Model, Precision, Rows, SeqState, Shape, Step, TokenId,
-};
+use lily_model::{Advance, Logits, Model, Rows, SeqState, Shape, Step, TokenId};
 use lily_weights::{Checkpoint, RandomQuant, memory_needed};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -21,6 +20,8 @@ struct Report {
     version: &'static str,
     machine: Machine,
     model: String,
+    /// The GPU; null for the CPU.
+    device: Option<String>,
     n_threads: usize,
     compute: &'static str,
     chunk_tokens: usize,
@@ -50,21 +51,29 @@ struct Row {
     gb_per_s: Option<f64>,
     /// If reading those took all the time. Decode only, for weights that fit into no cache.
     floor_tokens_per_s: Option<f64>,
+    /// Launches of a decode step. GPU only.
+    dispatches: Option<usize>,
+    /// Barriers of a decode step. GPU only.
+    barriers: Option<usize>,
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    load::check_device(args.model.device)?;
+    let accelerator = accelerator::open(args.model.device)?;
+    let device = accelerator.as_ref().map(|device| accelerator::line(device.info()));
     let machine = Machine::look();
     let start = Instant::now();
     let (checkpoint, name) = checkpoint(args)?;
     let load_s = start.elapsed().as_secs_f64();
     let summary = checkpoint.summary.clone();
     let chunk = usize::from(args.chunk);
-    let options = load::cpu_options(&args.model, Compute::Int8, chunk);
+    let is_gpu = accelerator.is_some();
+    let n_threads = args.model.threads.map_or_else(lily_cpu::physical_cores, usize::from);
+    let compute = args.model.compute.unwrap_or(if is_gpu { Compute::Bf16 } else { Compute::Int8 });
     let mut bench = Bench {
-        model: CpuModel::new(checkpoint.shape, checkpoint.weights, options),
+        model: load::compute(&args.model, compute, chunk, checkpoint, accelerator)?,
+        is_gpu,
         bytes_per_token: summary.bytes_per_token,
-        kv_scale: if options.precision == Precision::F32 { 2 } else { 1 },
+        kv_scale: if compute == Compute::F32 { 2 } else { 1 },
         chunk,
         reps: args.reps.into(),
     };
@@ -91,9 +100,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         rows.push(bench.decode(depth, args.n_decoded)?);
     }
     let peak_memory_bytes = machine::peak_memory_bytes();
-    let memory_gb_per_s = machine::read_gb_per_s(&Machine::look(), options.n_threads);
+    let memory_gb_per_s = machine::read_gb_per_s(&Machine::look(), n_threads);
     // In a cache there is no such limit.
-    let limit = memory_gb_per_s.filter(|_| summary.weight_bytes > CACHED_BYTES_MAX);
+    let limit = memory_gb_per_s.filter(|_| !is_gpu && summary.weight_bytes > CACHED_BYTES_MAX);
     for row in &mut rows {
         row.floor_tokens_per_s =
             row.bytes_per_token.zip(limit).map(|(bytes, limit)| limit * 1e9 / bytes as f64);
@@ -102,10 +111,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         version: VERSION,
         machine,
         model: name,
-        n_threads: bench.model.n_threads(),
-        compute: match options.precision {
-            Precision::F32 => "f32",
-            Precision::Int8 => "int8",
+        device,
+        n_threads,
+        compute: match compute {
+            Compute::F32 => "f32",
+            Compute::Bf16 => "bf16",
+            Compute::Int8 => "int8",
         },
         chunk_tokens: chunk,
         weight_bytes: summary.weight_bytes,
@@ -138,7 +149,8 @@ fn checkpoint(args: &BenchArgs) -> Result<(Checkpoint, String)> {
 
 /// A model and how to measure it.
 struct Bench {
-    model: CpuModel,
+    model: Box<dyn Model>,
+    is_gpu: bool,
     bytes_per_token: u64,
     /// KV rows of the exact reference are twice as long.
     kv_scale: u64,
@@ -175,16 +187,23 @@ impl Bench {
         for _ in 0..self.reps {
             self.model.restore(&mut state, &before).context("the context could not be restored")?;
             let start = Instant::now();
-            for id in &ids {
-                self.feed(&mut state, std::slice::from_ref(id))?;
+            if self.is_gpu {
+                self.model.decode_greedy(&mut state, ids[0], n).context("decoding failed")?;
+            } else {
+                for id in &ids {
+                    self.feed(&mut state, std::slice::from_ref(id))?;
+                }
             }
             times.push(start.elapsed().as_secs_f64());
         }
         let mut row = Row::new("decode", depth, n, times);
-        let state = memory_needed(self.model.shape(), 0, (depth + n / 2) as u64);
+        let needed = memory_needed(self.model.shape(), 0, (depth + n / 2) as u64);
         // The recurrent state is read and written, KV rows are read.
         let bytes =
-            self.bytes_per_token + 2 * state.recurrent_state + self.kv_scale * state.kv_cache;
+            self.bytes_per_token + 2 * needed.recurrent_state + self.kv_scale * needed.kv_cache;
+        let counts = self.model.decode_counts(&state);
+        row.dispatches = counts.map(|counts| counts.dispatches);
+        row.barriers = counts.map(|counts| counts.barriers);
         row.bytes_per_token = Some(bytes);
         row.gb_per_s = Some(bytes as f64 * row.tokens_per_s_median / 1e9);
         Ok(row)
@@ -236,6 +255,8 @@ impl Row {
             bytes_per_token: None,
             gb_per_s: None,
             floor_tokens_per_s: None,
+            dispatches: None,
+            barriers: None,
         };
         output::status(&format!("{kind} at {n_before}: {:.2} tok/s", row.tokens_per_s_median));
         row
@@ -244,8 +265,13 @@ impl Row {
 
 fn table(report: &Report) -> Result<String> {
     let mut out = String::new();
-    writeln!(out, "{}, {} threads, {}", report.model, report.n_threads, report.compute)?;
-    writeln!(out, "{}", report.machine.line())?;
+    match &report.device {
+        Some(device) => writeln!(out, "{}, {}\n{device}", report.model, report.compute)?,
+        None => {
+            writeln!(out, "{}, {} threads, {}", report.model, report.n_threads, report.compute)?;
+            writeln!(out, "{}", report.machine.line())?;
+        }
+    }
     if let Some(rate) = report.memory_gb_per_s {
         writeln!(out, "memory is read at {rate:.1} GB/s by as many threads")?;
     }
@@ -271,6 +297,9 @@ fn table(report: &Report) -> Result<String> {
         if let Some(floor) = row.floor_tokens_per_s {
             let share = 100.0 * row.tokens_per_s_median / floor;
             write!(out, ", {share:.0} % of the {floor:.1} tok/s that memory allows")?;
+        }
+        if let (Some(dispatches), Some(barriers)) = (row.dispatches, row.barriers) {
+            write!(out, ", {dispatches} dispatches, {barriers} barriers")?;
         }
         writeln!(out)?;
     }

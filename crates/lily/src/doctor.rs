@@ -1,10 +1,13 @@
-//! What this machine has and what can be used.
+//! What this machine has, what can be used, and whether it computes the right thing.
 
-use crate::args::{DoctorArgs, VERSION};
+mod device;
+
+use crate::accelerator;
+use crate::args::{Device, DoctorArgs, VERSION};
 use crate::hub;
-use crate::machine::{Machine, has_nvidia_driver};
+use crate::machine::Machine;
 use crate::output;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -21,29 +24,51 @@ struct Report {
 struct DeviceReport {
     device: &'static str,
     usable: bool,
-    note: &'static str,
+    note: String,
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
-    let cuda = if has_nvidia_driver() {
-        "an NVIDIA driver is here, but CUDA is not built in this version"
-    } else {
-        "not built in this version"
-    };
+    if let Some(device) = args.device {
+        let test = device::run(device, args)?;
+        if args.json {
+            output::json(&test)?
+        } else {
+            output::print(&test.text())?
+        }
+        ensure!(test.passed(), "the device does not compute what it should");
+        return Ok(());
+    }
     let cache = hub::cache().ok();
     let report = Report {
         version: VERSION,
         machine: Machine::look(),
-        devices: vec![
-            DeviceReport { device: "cpu", usable: true, note: "the default" },
-            DeviceReport { device: "metal", usable: false, note: "not built in this version" },
-            DeviceReport { device: "cuda", usable: false, note: cuda },
-            DeviceReport { device: "sim", usable: false, note: "not built in this version" },
-        ],
+        devices: [Device::Cpu, Device::Metal, Device::Cuda, Device::Sim].map(look).into(),
         hub_cache_exists: cache.as_ref().is_some_and(|path| path.is_dir()),
         hub_cache: cache.map(|path| path.display().to_string()),
     };
     if args.json { output::json(&report) } else { output::print(&table(&report)?) }
+}
+
+/// Whether a device can be opened, and what it is.
+fn look(device: Device) -> DeviceReport {
+    let name = match device {
+        Device::Auto | Device::Cpu => "cpu",
+        Device::Metal => "metal",
+        Device::Cuda => "cuda",
+        Device::Sim => "sim",
+    };
+    match accelerator::open(device) {
+        Ok(None) => DeviceReport { device: name, usable: true, note: "the default".to_owned() },
+        Ok(Some(opened)) => {
+            let note = accelerator::line(opened.info());
+            DeviceReport { device: name, usable: true, note }
+        }
+        Err(error) => {
+            // The root cause: the context only repeats the flag.
+            let note = error.root_cause().to_string();
+            DeviceReport { device: name, usable: false, note }
+        }
+    }
 }
 
 fn table(report: &Report) -> Result<String> {

@@ -1,11 +1,14 @@
 //! From what the user named to a loaded model.
 
-use crate::args::{Compute, Device, ModelArgs};
+use crate::accelerator;
+use crate::args::{Compute, ModelArgs};
 use crate::hub::{self, HubId};
 use crate::output::{self, seconds};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lily_device::Device;
 use lily_engine::{Sampling, SamplingDefaults, TextModel};
+use lily_model::gpu::{Activations, GpuModel, GpuOptions};
 use lily_model::{CpuModel, CpuOptions, Model, Precision, Shape};
 use lily_text::{ChatTemplate, Tokenizer};
 use lily_weights::{Checkpoint, EmbeddedFile, Summary};
@@ -110,7 +113,7 @@ pub(crate) struct Loaded {
 
 /// Opens the checkpoint and prepares the device. Says on stderr what was loaded.
 pub(crate) fn load(args: &ModelArgs, default: Compute, max_batch_tokens: usize) -> Result<Loaded> {
-    check_device(args.device)?;
+    let accelerator = accelerator::open(args.device)?;
     let Opened { checkpoint, name, seconds: opened_s } = open(&args.model)?;
     let text = text_model(&checkpoint)?;
     let summary = &checkpoint.summary;
@@ -129,9 +132,8 @@ pub(crate) fn load(args: &ModelArgs, default: Compute, max_batch_tokens: usize) 
         );
     }
     let (shape, weight_bytes) = (checkpoint.shape.clone(), summary.weight_bytes);
-    let options = cpu_options(args, default, max_batch_tokens);
-    let model = CpuModel::new(checkpoint.shape, checkpoint.weights, options);
-    Ok(Loaded { model: Box::new(model), text, name, shape, weight_bytes })
+    let model = compute(args, default, max_batch_tokens, checkpoint, accelerator)?;
+    Ok(Loaded { model, text, name, shape, weight_bytes })
 }
 
 /// How most parameters are stored: "4-bit g64".
@@ -143,27 +145,52 @@ fn main_storage(summary: &Summary) -> &str {
     parameters.into_iter().max_by_key(|&(_, n)| n).map_or("empty", |(name, _)| name)
 }
 
+/// The model on its device. `default` is what the verb wants of a CPU; a GPU takes its exact mode
+/// where the CPU would.
+pub(crate) fn compute(
+    args: &ModelArgs,
+    default: Compute,
+    max_batch_tokens: usize,
+    checkpoint: Checkpoint,
+    accelerator: Option<Arc<dyn Device>>,
+) -> Result<Box<dyn Model>> {
+    let Some(device) = accelerator else {
+        let options = cpu_options(args, default, max_batch_tokens)?;
+        return Ok(Box::new(CpuModel::new(checkpoint.shape, checkpoint.weights, options)));
+    };
+    let activations = match args.compute.unwrap_or(default) {
+        Compute::F32 => Activations::F32,
+        Compute::Int8 if args.compute.is_some() => {
+            bail!("--compute int8 is the CPU's; a GPU computes in bf16 or f32")
+        }
+        Compute::Bf16 | Compute::Int8 => Activations::Bf16,
+    };
+    let start = Instant::now();
+    let line = accelerator::line(device.info());
+    let options = GpuOptions { activations, max_batch_tokens };
+    let model = GpuModel::new(device, checkpoint.shape, &checkpoint.weights, options)
+        .context("the model could not be brought to the device")?;
+    tracing::info!(
+        target: crate::log::SAY,
+        "{} on {line} in {}",
+        output::bytes(model.weight_bytes()),
+        seconds(start.elapsed().as_secs_f64())
+    );
+    Ok(Box::new(model))
+}
+
 pub(crate) fn cpu_options(
     args: &ModelArgs,
     default: Compute,
     max_batch_tokens: usize,
-) -> CpuOptions {
+) -> Result<CpuOptions> {
     let precision = match args.compute.unwrap_or(default) {
         Compute::F32 => Precision::F32,
         Compute::Int8 => Precision::Int8,
+        Compute::Bf16 => bail!("--compute bf16 is a GPU's; the CPU computes in int8 or f32"),
     };
     let n_threads = args.threads.map_or_else(lily_cpu::physical_cores, usize::from);
-    CpuOptions { n_threads, precision, max_batch_tokens }
-}
-
-pub(crate) fn check_device(device: Device) -> Result<()> {
-    let name = match device {
-        Device::Auto | Device::Cpu => return Ok(()),
-        Device::Metal => "metal",
-        Device::Cuda => "cuda",
-        Device::Sim => "sim",
-    };
-    bail!("--device {name} is not built in this version; use --device cpu (or auto)")
+    Ok(CpuOptions { n_threads, precision, max_batch_tokens })
 }
 
 /// Tokenizer, template and sampling defaults; `None` if the checkpoint has no tokenizer.

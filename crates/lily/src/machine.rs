@@ -109,11 +109,6 @@ pub(crate) fn peak_memory_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Whether the driver of an NVIDIA GPU is loaded.
-pub(crate) fn has_nvidia_driver() -> bool {
-    std::path::Path::new("/proc/driver/nvidia/version").exists()
-}
-
 /// Bytes to stream through: more than any cache holds, but a part of what is there.
 const READ_BYTES_MAX: u64 = 1 << 30;
 

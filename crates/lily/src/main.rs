@@ -1,5 +1,6 @@
 //! The command line: one file per verb.
 
+mod accelerator;
 mod args;
 mod bench;
 mod chat;

@@ -11,6 +11,7 @@ mod state;
 pub use cpu::{CpuModel, CpuOptions, MtpState, Tap};
 pub use error::ModelError;
 pub use lily_cpu::Precision;
+pub use lily_device::Counts;
 pub use lily_weights::Shape;
 pub use model::{Advance, Logits, Model, Rows, Step, TokenId};
 pub use state::{SeqState, Snapshot};

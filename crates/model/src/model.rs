@@ -1,6 +1,7 @@
 //! The boundary between the engine and a forward pass.
 
 use crate::{ModelError, SeqState, Snapshot};
+use lily_device::Counts;
 use lily_weights::Shape;
 
 /// Index of a row of the embedding table.
@@ -62,6 +63,11 @@ pub trait Model: Send {
             chosen.push(out.argmax(0));
         }
         Ok(chosen)
+    }
+
+    /// Launches and barriers of one decode step of `state`; `None` where there are none.
+    fn decode_counts(&self, _state: &SeqState) -> Option<Counts> {
+        None
     }
 
     /// Keeps the first `n_kept` tokens of a tentative step and forgets the others.

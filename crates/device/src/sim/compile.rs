@@ -16,10 +16,11 @@ const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 
 /// What every part of a module is compiled with. Contraction and fast maths are off so that results
 /// do not depend on the compiler; kernels look at the same bytes as different types.
-const FLAGS: [&str; 12] = [
+const FLAGS: [&str; 13] = [
     "-std=c++17",
     "-O2",
     "-g1",
+    "-gdwarf-4",
     "-w",
     "-fPIC",
     "-fvisibility=hidden",
@@ -91,11 +92,7 @@ impl Compiler {
             return None;
         }
         let version = String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned();
-        let mut flags = FLAGS.to_vec();
-        #[cfg(target_arch = "x86_64")]
-        if std::is_x86_feature_detected!("fma") && std::is_x86_feature_detected!("avx2") {
-            flags.extend(["-mfma", "-mavx2"]);
-        }
+        let flags = [&FLAGS, cpu_flags()].concat();
         Some(Self { program: program.to_owned(), version, flags })
     }
 
@@ -127,8 +124,9 @@ impl Compiler {
                 let object = self.compile(&path, "o", &what, &translated.text, |command| {
                     command.args(extra).arg("-c");
                 })?;
-                self.link(&path, &what, &[&object, &runtime])?;
+                let linked = self.link(&path, &what, &[&object, &runtime]);
                 let _ = std::fs::remove_file(&object);
+                linked?;
             } else {
                 let built = self.compile(&path, "so", &what, &translated.text, |command| {
                     command.arg("-shared");
@@ -213,6 +211,15 @@ impl Compiler {
             log: String::from_utf8_lossy(&output.stderr).into_owned(),
         })
     }
+}
+
+/// Without them, `fma` is a function call.
+fn cpu_flags() -> &'static [&'static str] {
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("fma") && std::is_x86_feature_detected!("avx2") {
+        return &["-mfma", "-mavx2"];
+    }
+    &[]
 }
 
 /// A name that no other process or thread uses.

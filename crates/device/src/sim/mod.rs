@@ -2,7 +2,7 @@
 //!
 //! A threadgroup's threads are fibres of one OS thread, which switch at barriers and SIMD
 //! operations; threadgroups spread over OS threads. A checked module is compiled with the
-//! instrumentation of ThreadSanitizer, but the callbacks are ours (`kernels/shim/sim_check.h`):
+//! instrumentation of `-fsanitize=thread`, but the callbacks are ours (`kernels/shim/sim_check.h`):
 //! they know the slices that a dispatch was given, which bytes are defined, and who touched them
 //! since the last barrier. The run-time is C++ in `kernels/shim`; this module compiles and loads
 //! it, keeps the memory, and walks command lists. It knows no model.

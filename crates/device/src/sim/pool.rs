@@ -54,21 +54,20 @@ impl Shared {
 impl Pool {
     /// `threads` includes the caller's.
     pub(super) fn new(threads: usize) -> Result<Self, DeviceError> {
-        let shared = Arc::new(Shared::default());
-        let mut helpers = Vec::new();
+        let mut pool = Self { shared: Arc::default(), helpers: Vec::new(), own: Region::new()? };
         for n in 1..threads {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(&pool.shared);
             let region = Region::new()?;
             let spawned = std::thread::Builder::new()
                 .name(format!("sim-{n}"))
                 .spawn(move || help(&shared, region));
-            helpers.push(spawned.map_err(|error| DeviceError::Driver {
+            pool.helpers.push(spawned.map_err(|error| DeviceError::Driver {
                 device: "sim",
                 call: "spawn",
                 reason: error.to_string(),
             })?);
         }
-        Ok(Self { shared, helpers, own: Region::new()? })
+        Ok(pool)
     }
 
     /// Runs all threadgroups of a dispatch.

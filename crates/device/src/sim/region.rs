@@ -8,6 +8,8 @@ use std::ptr;
 
 const REGION_BYTES: usize = 1 << REGION_BITS;
 const SLOT_BYTES: usize = 1 << SLOT_BITS;
+/// The largest page of the machines that we know.
+const GUARD_BYTES: usize = 16 << 10;
 
 /// Aligned to its size, so that the run-time finds it from any stack pointer in it.
 #[derive(Debug)]
@@ -62,8 +64,6 @@ impl Region {
     /// Makes stacks for `threads` fibres. The lowest page of a stack stays closed.
     pub(super) fn grow(&mut self, threads: usize) -> Result<(), DeviceError> {
         assert!(threads <= THREADS_MAX, "a threadgroup of {threads} threads");
-        // The largest page of the machines that we know.
-        const GUARD_BYTES: usize = 16 << 10;
         while self.n_stacks < threads {
             let slot = FIRST_SLOT + self.n_stacks;
             self.open(slot * SLOT_BYTES + GUARD_BYTES, SLOT_BYTES - GUARD_BYTES)?;

@@ -267,14 +267,16 @@ fn source_line(pc: usize) -> Option<String> {
     // The instruction before the return address.
     let offset = pc.checked_sub(info.dli_fbase.addr() + 1)?;
     let output = std::process::Command::new("addr2line")
-        .arg("-e")
+        .arg("-ie")
         .arg(file.to_str().ok()?)
         .arg(format!("{offset:#x}"))
         .output()
         .ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let line = text.rsplit('/').next()?.to_owned();
-    (output.status.success() && !line.is_empty() && !line.starts_with('?')).then_some(line)
+    // From the innermost inlined function outwards: the first line outside of the shim.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines = text.lines().filter_map(|line| line.rsplit('/').next());
+    let line = lines.filter(|line| !line.starts_with('?')).find(|line| !line.starts_with("sim"))?;
+    Some(line.split(' ').next().unwrap_or(line).to_owned())
 }
 
 fn n_groups(grid: Grid) -> u64 {

@@ -2,12 +2,10 @@ use lily_device::sim::{SimDevice, SimOptions};
 use lily_device::{Buffer, Commands, Device, DeviceError, Grid, Kernel, Slice, source};
 
 /// A device that keeps its modules beside the test binaries.
-pub(crate) fn device(checked: bool, seed: u64) -> SimDevice {
-    device_with(checked, seed, 1)
-}
-
 pub(crate) fn device_with(checked: bool, seed: u64, threads: usize) -> SimDevice {
     let mut options = SimOptions::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/sim"));
+    // To try another compiler than the usual one.
+    options.compiler = std::env::var_os("LILY_SIM_CXX").map(Into::into);
     options.checked = checked;
     options.seed = seed;
     options.threads = threads;
@@ -17,7 +15,7 @@ pub(crate) fn device_with(checked: bool, seed: u64, threads: usize) -> SimDevice
 /// Kernels of a test, with lily.h before them.
 pub(crate) fn kernel(device: &SimDevice, file: &str, entry: &'static str, text: &str) -> Kernel {
     let lily = source::file("lily.h").expect("it is embedded");
-    let text = text.replace("#include \"lily.h\"\n", "");
+    let text = text.replace("#include \"lily.h\"\n", "\n");
     let text = format!("#line 1 \"lily.h\"\n{lily}\n#line 1 \"{file}.metal\"\n{text}");
     device.kernel_from_text(file, entry, &text).expect("a kernel")
 }
@@ -35,7 +33,7 @@ pub(crate) fn upload<T: Copy>(device: &SimDevice, label: &str, values: &[T]) -> 
 pub(crate) fn read_u32(device: &SimDevice, slice: &Slice) -> Vec<u32> {
     let mut bytes = vec![0; slice.len];
     device.read(slice, &mut bytes).expect("a read");
-    bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect()
+    bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
 }
 
 pub(crate) fn read_f32(device: &SimDevice, buffer: &Buffer) -> Vec<f32> {
@@ -66,12 +64,16 @@ impl Random {
 
     /// In -1..1.
     pub(crate) fn float(&mut self) -> f32 {
-        (f64::from(self.bits()) / f64::from(u32::MAX) * 2.0 - 1.0) as f32
+        (self.bits() >> 8) as f32 / 8_388_608.0 - 1.0
     }
 
     pub(crate) fn floats(&mut self, n: usize, scale: f32) -> Vec<f32> {
         (0..n).map(|_| self.float() * scale).collect()
     }
+}
+
+pub(crate) fn count(n: usize) -> u32 {
+    u32::try_from(n).expect("small")
 }
 
 pub(crate) fn bf16(x: f32) -> u16 {

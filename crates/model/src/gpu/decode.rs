@@ -1,15 +1,19 @@
-//! The forward pass of one token: six dispatches a layer, seven where there is attention.
+//! The forward pass of one token, or of a few of one sequence: six dispatches a layer, seven where
+//! there is attention.
 
 use super::Kernels;
 use super::load::{GpuAttention, GpuDelta, GpuLayer, GpuMixer, GpuWeights};
 use super::ops::{
-    self, AttentionDecode, DeltaStep, Input, MoeDecode, NextToken, Output, conv_channels,
+    self, AttentionDecode, DeltaStash, DeltaStep, Input, MoeDecode, NextToken, Output,
+    conv_channels,
 };
 use super::state::{GpuState, LayerState};
 use lily_device::{Buffer, Commands, Device, DeviceError, Slice};
 use lily_weights::Shape;
 use std::sync::Arc;
 
+/// The most tokens of such a step. More are cheaper as matrices.
+pub(super) const FEW_TOKENS: usize = 8;
 /// Choices of the device that the host has not read yet.
 const HISTORY: usize = 4096;
 
@@ -45,7 +49,7 @@ pub(super) struct DecodeScratch {
 impl DecodeScratch {
     pub(super) fn new(device: &Arc<dyn Device>, shape: &Shape) -> Result<Self, DeviceError> {
         let value_width = shape.n_v_heads * shape.v_head_dim;
-        let sizes = [
+        let per_token = [
             1,
             shape.hidden,
             conv_channels(shape),
@@ -58,18 +62,16 @@ impl DecodeScratch {
             shape.n_kv_heads * shape.head_dim,
             shape.n_kv_heads * shape.head_dim,
             shape.n_heads * shape.head_dim,
-            ops::parts_floats(shape),
             shape.n_experts,
             1,
             ops::a_floats(shape),
             shape.n_experts_per_token,
             shape.vocab_size,
-            ops::scratch_bytes() / 4,
-            HISTORY,
         ];
-        let total: usize = sizes.iter().map(|n| (n * 4).next_multiple_of(256)).sum();
-        let buffer = device.alloc(total, "decode scratch")?;
-        let mut cut = Cut { buffer, at: 0 };
+        let once = [ops::parts_floats(shape), ops::scratch_bytes() / 4, HISTORY];
+        let sizes = per_token.iter().map(|n| n * FEW_TOKENS).chain(once);
+        let total = sizes.map(|n| (n * 4).next_multiple_of(256)).sum();
+        let mut cut = Cut { buffer: device.alloc(total, "decode scratch")?, at: 0 };
         let [
             ids,
             x,
@@ -83,15 +85,13 @@ impl DecodeScratch {
             k,
             v,
             attended,
-            parts,
             router_logits,
             shared_logit,
             expert_a,
             experts,
             logits,
-            argmax,
-            noted,
-        ] = sizes.map(|n| cut.floats(n));
+        ] = per_token.map(|n| cut.floats(n * FEW_TOKENS));
+        let [parts, argmax, noted] = once.map(|n| cut.floats(n));
         Ok(Self {
             ids,
             x,
@@ -137,35 +137,60 @@ pub(super) struct Decode<'a> {
     pub(super) shape: &'a Shape,
     pub(super) weights: &'a GpuWeights,
     pub(super) s: &'a DecodeScratch,
+    /// At most [`FEW_TOKENS`].
+    pub(super) n_tokens: usize,
 }
 
-/// Where the token of the next step comes from.
+/// What happens after the logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// From the host, which reads the logits.
+    /// The host reads them.
     Host,
-    /// The largest logit.
+    /// The largest one is the token of the next step, without the host.
     Greedy,
+    /// The host reads them and may take the tokens back: the sequence stays as long as it was.
+    Tentative,
 }
 
 impl Decode<'_> {
-    /// One token of one sequence, from its id to logits and the new length.
-    pub(super) fn token(&self, state: &GpuState, next: Next) -> Result<Commands, DeviceError> {
+    /// Some tokens of one sequence, from their ids to logits and the new length. A tentative step
+    /// stashes what its commit needs, one stash per delta-rule layer.
+    pub(super) fn step(
+        &self,
+        state: &GpuState,
+        next: Next,
+        stashes: &[DeltaStash],
+    ) -> Result<Commands, DeviceError> {
         let mut commands = Commands::new();
         let c = &mut commands;
-        let s = self.s;
+        let (s, n_tokens) = (self.s, self.n_tokens);
         let seq = state.seq.all();
         c.label("embed");
-        ops::embed(self.kernels, c, 1, &s.ids, &self.weights.embed_tokens, &s.x)?;
+        ops::embed(self.kernels, c, n_tokens, &s.ids, &self.weights.embed_tokens, &s.x)?;
+        let mut stashes = stashes.iter();
         for (layer, layer_state) in self.weights.layers.iter().zip(&state.layers) {
-            self.layer(c, layer, layer_state, state)?;
+            match (&layer.mixer, layer_state) {
+                (GpuMixer::GatedDeltaNet(w), LayerState::GatedDeltaNet(layer_state)) => {
+                    c.label("gated delta net");
+                    let stash = stashes.next();
+                    assert_eq!(stash.is_some(), next == Next::Tentative, "a stash per layer");
+                    self.gated_delta_net(c, &layer.input_norm, w, layer_state, state, stash)?;
+                }
+                (GpuMixer::Attention(w), LayerState::Attention(rows)) => {
+                    c.label("attention");
+                    self.attention(c, &layer.input_norm, w, rows, state)?;
+                }
+                _ => unreachable!("states and weights follow the same layer pattern"),
+            }
+            c.label("experts");
+            self.experts(c, layer)?;
         }
         c.label("lm_head");
         let input = Input::Normed { x: &s.x, gain: &self.weights.norm };
         let products = [(&self.weights.lm_head, &s.logits)];
-        ops::gemv(self.kernels, c, input, &products, Output::Store)?;
+        ops::gemv(self.kernels, c, n_tokens, input, &products, Output::Store)?;
         match next {
-            Next::Host => ops::advance(self.kernels, c, 1, &seq)?,
+            Next::Host => ops::advance(self.kernels, c, n_tokens, &seq)?,
             Next::Greedy => {
                 let step = NextToken {
                     logits: &s.logits,
@@ -176,36 +201,20 @@ impl Decode<'_> {
                 };
                 ops::next_token(self.kernels, c, step)?;
             }
+            Next::Tentative => {}
         }
         Ok(commands)
     }
 
-    /// `x += mixer(norm(x)); x += moe(norm(x))`
-    fn layer(
-        &self,
-        c: &mut Commands,
-        layer: &GpuLayer,
-        layer_state: &LayerState,
-        state: &GpuState,
-    ) -> Result<(), DeviceError> {
-        match (&layer.mixer, layer_state) {
-            (GpuMixer::GatedDeltaNet(w), LayerState::GatedDeltaNet(layer_state)) => {
-                c.label("gated delta net");
-                self.gated_delta_net(c, &layer.input_norm, w, layer_state, state)?;
-            }
-            (GpuMixer::Attention(w), LayerState::Attention(rows)) => {
-                c.label("attention");
-                self.attention(c, &layer.input_norm, w, rows, state)?;
-            }
-            _ => unreachable!("states and weights follow the same layer pattern"),
-        }
-        c.label("experts");
+    /// `x += moe(norm(x))`
+    fn experts(&self, c: &mut Commands, layer: &GpuLayer) -> Result<(), DeviceError> {
         let (s, gain, moe) = (self.s, &layer.post_attention_norm, &layer.moe);
         let products =
             [(&moe.router, &s.router_logits), (&moe.shared_expert_gate, &s.shared_logit)];
-        ops::gemv(self.kernels, c, Input::Normed { x: &s.x, gain }, &products, Output::Store)?;
+        let input = Input::Normed { x: &s.x, gain };
+        ops::gemv(self.kernels, c, self.n_tokens, input, &products, Output::Store)?;
         let step = MoeDecode {
-            n_tokens: 1,
+            n_tokens: self.n_tokens,
             x: &s.x,
             gain,
             router_logits: &s.router_logits,
@@ -223,19 +232,21 @@ impl Decode<'_> {
         w: &GpuDelta,
         layer_state: &ops::DeltaState,
         state: &GpuState,
+        stash: Option<&DeltaStash>,
     ) -> Result<(), DeviceError> {
-        let s = self.s;
+        let (s, n_tokens) = (self.s, self.n_tokens);
         let products = [
             (&w.in_proj_qkv, &s.u),
             (&w.in_proj_z, &s.z),
             (&w.in_proj_b, &s.b),
             (&w.in_proj_a, &s.a),
         ];
-        ops::gemv(self.kernels, c, Input::Normed { x: &s.x, gain }, &products, Output::Store)?;
+        let input = Input::Normed { x: &s.x, gain };
+        ops::gemv(self.kernels, c, n_tokens, input, &products, Output::Store)?;
         let seq = state.seq.all();
         let step =
-            DeltaStep { n_tokens: 1, u: &s.u, b: &s.b, a: &s.a, seq: &seq, o: &s.o, part: &s.part };
-        ops::delta_step(self.kernels, c, self.shape, step, &w.vectors, layer_state, None)?;
+            DeltaStep { n_tokens, u: &s.u, b: &s.b, a: &s.a, seq: &seq, o: &s.o, part: &s.part };
+        ops::delta_step(self.kernels, c, self.shape, step, &w.vectors, layer_state, stash)?;
         let input = Input::GatedNorm {
             o: &s.o,
             part: &s.part,
@@ -243,7 +254,7 @@ impl Decode<'_> {
             z: &s.z,
             n_slices: ops::n_slices(self.shape),
         };
-        ops::gemv(self.kernels, c, input, &[(&w.out_proj, &s.x)], Output::Add)
+        ops::gemv(self.kernels, c, n_tokens, input, &[(&w.out_proj, &s.x)], Output::Add)
     }
 
     fn attention(
@@ -254,21 +265,31 @@ impl Decode<'_> {
         rows: &ops::KvRows,
         state: &GpuState,
     ) -> Result<(), DeviceError> {
-        let s = self.s;
+        let (s, n_tokens) = (self.s, self.n_tokens);
         let products = [(&w.q_proj, &s.qg), (&w.k_proj, &s.k), (&w.v_proj, &s.v)];
-        ops::gemv(self.kernels, c, Input::Normed { x: &s.x, gain }, &products, Output::Store)?;
+        let input = Input::Normed { x: &s.x, gain };
+        ops::gemv(self.kernels, c, n_tokens, input, &products, Output::Store)?;
         let seq = state.seq.all();
-        let step = AttentionDecode {
-            qg: &s.qg,
-            k: &s.k,
-            v: &s.v,
-            rope: &state.rope,
-            seq: &seq,
-            parts: &s.parts,
-            out: &s.attended,
-        };
-        ops::attention_decode(self.kernels, c, self.shape, step, &w.norms, rows)?;
+        for t in 0..n_tokens {
+            // One after another: each sees the rows of those before it.
+            let row = |slice: &Slice| {
+                let len = slice.len / FEW_TOKENS;
+                let start = slice.offset + t * len;
+                slice.buffer.slice(start..start + len)
+            };
+            let step = AttentionDecode {
+                qg: &row(&s.qg),
+                k: &row(&s.k),
+                v: &row(&s.v),
+                rope: &state.rope,
+                seq: &seq,
+                offset: t,
+                parts: &s.parts,
+                out: &row(&s.attended),
+            };
+            ops::attention_decode(self.kernels, c, self.shape, step, &w.norms, rows)?;
+        }
         let input = Input::Plain(&s.attended);
-        ops::gemv(self.kernels, c, input, &[(&w.o_proj, &s.x)], Output::Add)
+        ops::gemv(self.kernels, c, n_tokens, input, &[(&w.o_proj, &s.x)], Output::Add)
     }
 }

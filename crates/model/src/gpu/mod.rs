@@ -3,6 +3,7 @@
 pub mod checks;
 mod decode;
 mod kernels;
+mod listing;
 mod load;
 mod model;
 mod ops;
@@ -10,6 +11,7 @@ mod state;
 mod weights;
 
 pub use kernels::{Activations, Kernels};
+pub use listing::all_kernels;
 pub use model::{GpuModel, GpuOptions};
 pub(crate) use state::{GpuSnapshot, GpuState};
 pub use weights::{Format, GpuExperts, GpuMatrix};

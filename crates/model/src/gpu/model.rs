@@ -1,9 +1,9 @@
 //! A checkpoint on a device.
 
-use super::decode::{Decode, DecodeScratch, Next};
+use super::decode::{Decode, DecodeScratch, FEW_TOKENS, Next};
 use super::load::GpuWeights;
 use super::ops;
-use super::state::{GpuState, LayerState};
+use super::state::{GpuState, LayerState, Tentative};
 use super::{Activations, Kernels};
 use crate::state::StateInner;
 use crate::{Advance, Logits, Model, ModelError, Rows, SeqState, Snapshot, Step, TokenId};
@@ -46,6 +46,16 @@ impl GpuModel {
         options: GpuOptions,
     ) -> Result<Self, ModelError> {
         let (gpu_weights, weight_bytes) = GpuWeights::upload(&device, weights)?;
+        Self::from_parts(device, shape, gpu_weights, weight_bytes, options)
+    }
+
+    pub(super) fn from_parts(
+        device: Arc<dyn Device>,
+        shape: Shape,
+        weights: GpuWeights,
+        weight_bytes: u64,
+        options: GpuOptions,
+    ) -> Result<Self, ModelError> {
         let decode = DecodeScratch::new(&device, &shape)?;
         let kernels = Kernels::new(Arc::clone(&device), &shape, options.activations);
         let options = GpuOptions { max_batch_tokens: options.max_batch_tokens.max(1), ..options };
@@ -53,7 +63,7 @@ impl GpuModel {
             shape: Arc::new(shape),
             device,
             kernels,
-            weights: gpu_weights,
+            weights,
             weight_bytes,
             options,
             decode,
@@ -71,21 +81,13 @@ impl GpuModel {
         self.weight_bytes
     }
 
-    /// Launches and barriers of a decode step.
-    ///
-    /// # Errors
-    /// [`ModelError::Device`].
-    pub fn decode_counts(&self, state: &SeqState) -> Result<Counts, ModelError> {
-        let state = gpu_state(state, &self.shape, &self.device)?;
-        Ok(self.decode().token(state, Next::Greedy)?.counts())
-    }
-
-    fn decode(&self) -> Decode<'_> {
+    fn decode(&self, n_tokens: usize) -> Decode<'_> {
         Decode {
             kernels: &self.kernels,
             shape: &self.shape,
             weights: &self.weights,
             s: &self.decode,
+            n_tokens,
         }
     }
 
@@ -102,7 +104,7 @@ impl GpuModel {
                 return Err(ModelError::EmptyStep);
             }
             state.check_room(step.tokens.len())?;
-            let tentative_max = ops::CONV_RING - (self.shape.conv_kernel - 1);
+            let tentative_max = FEW_TOKENS;
             if step.advance == Advance::Tentative && step.tokens.len() > tentative_max {
                 let n_tokens = step.tokens.len();
                 return Err(ModelError::BatchTooLarge { n_tokens, max: tentative_max });
@@ -115,32 +117,52 @@ impl GpuModel {
         Ok(())
     }
 
-    /// One committed token: the recorded program of its sequence.
-    fn step_token(&self, state: &mut GpuState, token: TokenId) -> Result<(), ModelError> {
-        let program = self.program(state, Next::Host)?;
-        self.device.write(&self.decode.ids, bytemuck::bytes_of(&token))?;
-        self.device.replay(&program)?;
-        state.len += 1;
-        Ok(())
-    }
-
     /// The recorded decode step of a sequence.
     fn program(&self, state: &mut GpuState, next: Next) -> Result<Arc<Program>, ModelError> {
         let recorded = match next {
-            Next::Host => &state.programs.step,
             Next::Greedy => &state.programs.greedy,
+            _ => &state.programs.step,
         };
         if let Some(program) = recorded {
             return Ok(Arc::clone(program));
         }
-        let commands = self.decode().token(state, next)?;
+        let commands = self.decode(1).step(state, next, &[])?;
         let program = Arc::new(self.device.prepare(commands)?);
         let recorded = match next {
-            Next::Host => &mut state.programs.step,
             Next::Greedy => &mut state.programs.greedy,
+            _ => &mut state.programs.step,
         };
         *recorded = Some(Arc::clone(&program));
         Ok(program)
+    }
+
+    /// A few tokens of one sequence; their logits are left on the device, a row each.
+    fn few(
+        &self,
+        state: &mut GpuState,
+        tokens: &[TokenId],
+        advance: Advance,
+    ) -> Result<(), ModelError> {
+        self.device.write(&self.decode.ids, bytemuck::cast_slice(tokens))?;
+        match (advance, tokens.len()) {
+            (Advance::Commit, 1) => {
+                let program = self.program(state, Next::Host)?;
+                self.device.replay(&program)?;
+                state.len += 1;
+            }
+            (Advance::Commit, n_tokens) => {
+                let commands = self.decode(n_tokens).step(state, Next::Host, &[])?;
+                self.device.submit(&commands)?;
+                state.len += n_tokens;
+            }
+            (Advance::Tentative, n_tokens) => {
+                let stashes = state.new_stashes(n_tokens)?;
+                let commands = self.decode(n_tokens).step(state, Next::Tentative, &stashes)?;
+                self.device.submit(&commands)?;
+                state.tentative = Some(Tentative { n_tokens, stashes });
+            }
+        }
+        Ok(())
     }
 
     fn rope(&self, positions: usize) -> Result<Slice, ModelError> {
@@ -199,19 +221,23 @@ impl Model for GpuModel {
         out.values.clear();
         for step in batch {
             let state = gpu_state_mut(step.state, &self.shape, &self.device)?;
-            for (idx, &token) in step.tokens.iter().enumerate() {
-                self.step_token(state, token)?;
-                let wanted = match step.rows {
-                    Rows::None => false,
-                    Rows::Last => idx + 1 == step.tokens.len(),
-                    Rows::All => true,
+            let mut left = step.tokens.len();
+            for tokens in step.tokens.chunks(FEW_TOKENS) {
+                self.few(state, tokens, step.advance)?;
+                left -= tokens.len();
+                let rows = match step.rows {
+                    Rows::All => 0..tokens.len(),
+                    Rows::Last if left == 0 => tokens.len() - 1..tokens.len(),
+                    Rows::None | Rows::Last => continue,
                 };
-                if wanted {
-                    let start = out.values.len();
-                    out.values.resize(start + vocab_size, 0.0);
-                    let row = bytemuck::cast_slice_mut(&mut out.values[start..]);
-                    self.device.read(&self.decode.logits, row)?;
-                }
+                let start = out.values.len();
+                out.values.resize(start + rows.len() * vocab_size, 0.0);
+                let row_bytes = vocab_size * 4;
+                let logits = &self.decode.logits;
+                let at = logits.offset + rows.start * row_bytes;
+                let rows = logits.buffer.slice(at..at + rows.len() * row_bytes);
+                let values = bytemuck::cast_slice_mut(&mut out.values[start..]);
+                self.device.read(&rows, values)?;
             }
         }
         Ok(())
@@ -245,6 +271,11 @@ impl Model for GpuModel {
             state.len += n;
         }
         Ok(chosen)
+    }
+
+    fn decode_counts(&self, state: &SeqState) -> Option<Counts> {
+        let state = gpu_state(state, &self.shape, &self.device).ok()?;
+        Some(self.decode(1).step(state, Next::Greedy, &[]).ok()?.counts())
     }
 
     fn commit(&mut self, state: &mut SeqState, n_kept: usize) -> Result<(), ModelError> {

@@ -149,6 +149,25 @@ impl GpuState {
         Ok(())
     }
 
+    /// Memory for what a tentative step of `n_tokens` leaves behind.
+    pub(super) fn new_stashes(&self, n_tokens: usize) -> Result<Vec<DeltaStash>, ModelError> {
+        let shape = &self.shape;
+        let heads = n_tokens * shape.n_v_heads;
+        let alloc = |floats: usize| -> Result<Slice, DeviceError> {
+            Ok(self.device.alloc(floats * 4, "tentative step")?.all())
+        };
+        (0..shape.n_layers)
+            .filter(|&layer| !shape.is_attention(layer))
+            .map(|_| {
+                Ok(DeltaStash {
+                    k: alloc(heads * shape.k_head_dim)?,
+                    d: alloc(heads * shape.v_head_dim)?,
+                    g: alloc(heads)?,
+                })
+            })
+            .collect()
+    }
+
     /// Tells the device how many tokens are committed.
     pub(super) fn write_len(&self) -> Result<(), ModelError> {
         let len = u32::try_from(self.len).expect("positions are far below 2^32");

@@ -29,6 +29,8 @@ struct Problem {
     shape: Shape,
     acts: Activations,
     position: usize,
+    /// Tokens of the step before this one.
+    offset: usize,
     capacity: usize,
     scale: f32,
     qg: Vec<f32>,
@@ -74,6 +76,7 @@ impl Problem {
             keys: cx.rng.floats(capacity * kv_width, 1.0),
             values: cx.rng.floats(capacity * kv_width, 1.0),
             shape,
+            offset: cx.rng.range(0, position.min(7)),
             position,
             capacity,
             scale,
@@ -160,14 +163,14 @@ fn attention(cx: &mut Cx) -> Result<Case, DeviceError> {
         cx.floats(&p.k, "k")?,
         cx.floats(&p.v, "v")?,
         cx.floats(&p.turns, "rope")?,
-        cx.words(&[u32::try_from(p.position).expect("small"), 0, 0, 0], "seq")?,
+        cx.words(&[u32::try_from(p.position - p.offset).expect("small"), 0, 0, 0], "seq")?,
         cx.poisoned(ops::parts_floats(&shape) * 4, "parts")?,
         cx.poisoned(shape.n_heads * dim * 4, "out")?,
     ];
     let [qg, k, v, rope, seq, parts, out] = &slices;
     let kernels = cx.kernels(&shape, acts);
     let mut commands = Commands::new();
-    let step = AttentionDecode { qg, k, v, rope, seq, parts, out };
+    let step = AttentionDecode { qg, k, v, rope, seq, offset: p.offset, parts, out };
     ops::attention_decode(&kernels, &mut commands, &shape, step, &norms, &cache)?;
     cx.run(&commands)?;
 

@@ -14,11 +14,11 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "gemv, gated norm", run: gated_norm },
 ];
 
-/// f32 rounding of a dot product of `n` terms whose sizes sum to `size`: no more than n roundings
-/// of the sum (in practice a few), two of each term, the affine form's cancellation included in
-/// `size`.
-pub(super) fn dot_tolerance(n: usize, size: f64) -> f64 {
-    size * (n as f64).sqrt() * 4.0 * 2.0_f64.powi(-24) + 1e-30
+/// f32 rounding of a dot product whose terms' sizes sum to `size`. Each lane sums at most some
+/// tens of terms before the lanes are added pairwise; sums of signed terms stay far below the sum
+/// of sizes, so half a unit of that sum is generous.
+pub(super) fn dot_tolerance(size: f64) -> f64 {
+    size * 0.5 * 2.0_f64.powi(-24) + 1e-30
 }
 
 /// `W x` in f64, and the sum of the sizes of the terms of the largest row.
@@ -31,6 +31,27 @@ pub(super) fn product(values: &[f32], cols: usize, x: &[f64]) -> (Vec<f64>, f64)
         terms().sum()
     });
     (rows.collect(), size_max)
+}
+
+/// [`product`] with every row of `x`, one after another.
+fn products(values: &[f32], cols: usize, x: &[f64]) -> (Vec<f64>, f64) {
+    let mut size_max = 0.0_f64;
+    let y = x
+        .chunks_exact(cols)
+        .flat_map(|x| {
+            let (y, size) = product(values, cols, x);
+            size_max = size_max.max(size);
+            y
+        })
+        .collect();
+    (y, size_max)
+}
+
+/// RMS norm of a row in f64.
+pub(super) fn normed_row(x: &[f32], gain: &[f32], eps: f32) -> Vec<f64> {
+    let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / x.len() as f64;
+    let factor = (mean + f64::from(eps)).sqrt().recip();
+    x.iter().zip(gain).map(|(x, gain)| f64::from(*x) * factor * f64::from(*gain)).collect()
 }
 
 fn embed(cx: &mut Cx) -> Result<Case, DeviceError> {
@@ -70,7 +91,8 @@ fn add(cx: &mut Cx) -> Result<Case, DeviceError> {
 fn multiply(cx: &mut Cx, n_matrices: usize, output: Output) -> Result<Case, DeviceError> {
     let cols = 128 * cx.rng.range(1, 12);
     let first = cx.format();
-    let x = cx.rng.floats(cols, 1.0);
+    let n_tokens = cx.rng.range(1, 3);
+    let x = cx.rng.floats(n_tokens * cols, 1.0);
     let x_slice = cx.floats(&x, "x")?;
     let wide: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
     let mut parts: Vec<(GpuMatrix, Slice, Vec<f64>)> = Vec::new();
@@ -79,30 +101,31 @@ fn multiply(cx: &mut Cx, n_matrices: usize, output: Output) -> Result<Case, Devi
         let rows = cx.rng.pick(&[1, 2, 7, 31, 64, 65, 700]);
         let format = if cx.rng.range(0, 3) == 0 { cx.format() } else { first };
         let (matrix, values) = cx.matrix(rows, cols, format)?;
-        let (mut expected, size) = product(&values, cols, &wide);
+        let (mut expected, size) = products(&values, cols, &wide);
         let y = if output == Output::Add {
-            let before = cx.rng.floats(rows, 1.0);
+            let before = cx.rng.floats(n_tokens * rows, 1.0);
             for (expected, before) in expected.iter_mut().zip(&before) {
                 *expected += f64::from(*before);
             }
             cx.floats(&before, "y")?
         } else {
-            cx.poisoned(rows * 4, "y")?
+            cx.poisoned(n_tokens * rows * 4, "y")?
         };
-        tolerance = tolerance.max(dot_tolerance(cols, size) + 4.0 * 2.0_f64.powi(-24));
+        tolerance = tolerance.max(dot_tolerance(size) + 4.0 * 2.0_f64.powi(-24));
         parts.push((matrix, y, expected));
     }
     let kernels = cx.kernels(&Shape::qwen36_35b(), Activations::F32);
     let mut commands = Commands::new();
     let products: Vec<_> = parts.iter().map(|(matrix, y, _)| (matrix, y)).collect();
-    ops::gemv(&kernels, &mut commands, Input::Plain(&x_slice), &products, output)?;
+    ops::gemv(&kernels, &mut commands, n_tokens, Input::Plain(&x_slice), &products, output)?;
     cx.run(&commands)?;
     let mut error = 0.0_f64;
     for (_, y, expected) in &parts {
         error = error.max(max_error(&cx.read_floats(y)?, expected));
     }
     let rows: Vec<usize> = parts.iter().map(|(matrix, _, _)| matrix.rows).collect();
-    Ok(Case { what: format!("{rows:?} x {cols}, {first:?}"), error, tolerance })
+    let what = format!("{n_tokens} x {cols} -> {rows:?}, {first:?}");
+    Ok(Case { what, error, tolerance })
 }
 
 fn normed(cx: &mut Cx) -> Result<Case, DeviceError> {
@@ -110,25 +133,24 @@ fn normed(cx: &mut Cx) -> Result<Case, DeviceError> {
     let rows = cx.rng.range(1, 70);
     let format = cx.format();
     let scale = cx.rng.pick(&[1e-4, 1.0, 300.0]);
-    let x = cx.rng.floats(cols, scale);
+    let n_tokens = cx.rng.range(1, 3);
+    let x = cx.rng.floats(n_tokens * cols, scale);
     let gain = cx.rng.floats(cols, 2.0);
     let (matrix, values) = cx.matrix(rows, cols, format)?;
-    let y = cx.poisoned(rows * 4, "y")?;
+    let y = cx.poisoned(n_tokens * rows * 4, "y")?;
     let (x_slice, gain_slice) = (cx.floats(&x, "x")?, cx.floats(&gain, "gain")?);
     let shape = Shape::qwen36_35b();
     let kernels = cx.kernels(&shape, Activations::F32);
     let mut commands = Commands::new();
     let input = Input::Normed { x: &x_slice, gain: &gain_slice };
-    ops::gemv(&kernels, &mut commands, input, &[(&matrix, &y)], Output::Store)?;
+    ops::gemv(&kernels, &mut commands, n_tokens, input, &[(&matrix, &y)], Output::Store)?;
     cx.run(&commands)?;
 
-    let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / cols as f64;
-    let factor = (mean + f64::from(shape.rms_eps)).sqrt().recip();
     let h: Vec<f64> =
-        x.iter().zip(&gain).map(|(x, gain)| f64::from(*x) * factor * f64::from(*gain)).collect();
-    let (expected, size) = product(&values, cols, &h);
-    let tolerance = dot_tolerance(cols, size);
-    let what = format!("{rows} x {cols}, {format:?}, scale {scale:e}");
+        x.chunks_exact(cols).flat_map(|x| normed_row(x, &gain, shape.rms_eps)).collect();
+    let (expected, size) = products(&values, cols, &h);
+    let tolerance = dot_tolerance(size);
+    let what = format!("{n_tokens} x {cols} -> {rows}, {format:?}, scale {scale:e}");
     Ok(Case { what, error: max_error(&cx.read_floats(&y)?, &expected), tolerance })
 }
 
@@ -139,8 +161,9 @@ fn gated_norm(cx: &mut Cx) -> Result<Case, DeviceError> {
     let rows = cx.rng.range(1, 40);
     let format = cx.format();
     let shape = Shape { n_v_heads, v_head_dim, ..Shape::qwen36_35b() };
-    let o = cx.rng.floats(cols, 0.3);
-    let z = cx.rng.floats(cols, 3.0);
+    let n_tokens = cx.rng.range(1, 3);
+    let o = cx.rng.floats(n_tokens * cols, 0.3);
+    let z = cx.rng.floats(n_tokens * cols, 3.0);
     let gain = cx.rng.floats(v_head_dim, 1.5);
     let n_slices = ops::n_slices(&shape);
     let squares: Vec<f32> =
@@ -152,18 +175,18 @@ fn gated_norm(cx: &mut Cx) -> Result<Case, DeviceError> {
         cx.floats(&gain, "gain")?,
         cx.floats(&z, "z")?,
     ];
-    let y = cx.poisoned(rows * 4, "y")?;
+    let y = cx.poisoned(n_tokens * rows * 4, "y")?;
     let kernels = cx.kernels(&shape, Activations::F32);
     let mut commands = Commands::new();
     let [o_slice, part, gain_slice, z_slice] = &slices;
     let input = Input::GatedNorm { o: o_slice, part, gain: gain_slice, z: z_slice, n_slices };
-    ops::gemv(&kernels, &mut commands, input, &[(&matrix, &y)], Output::Store)?;
+    ops::gemv(&kernels, &mut commands, n_tokens, input, &[(&matrix, &y)], Output::Store)?;
     cx.run(&commands)?;
 
     let h: Vec<f64> = gated(&o, &z, &gain, shape.rms_eps);
-    let (expected, size) = product(&values, cols, &h);
-    let tolerance = dot_tolerance(cols, size) * 2.0;
-    let what = format!("{rows} x {n_v_heads} heads of {v_head_dim}, {format:?}");
+    let (expected, size) = products(&values, cols, &h);
+    let tolerance = dot_tolerance(size) * 2.0;
+    let what = format!("{n_tokens} tokens, {rows} x {n_v_heads} heads of {v_head_dim}, {format:?}");
     Ok(Case { what, error: max_error(&cx.read_floats(&y)?, &expected), tolerance })
 }
 

@@ -142,5 +142,5 @@ fn moe(cx: &mut Cx) -> Result<Case, DeviceError> {
         shape.expert_width, shape.shared_expert_width
     );
     // Two products after one another; an error of the first is weighted by the second's row.
-    Ok(Case { what, error, tolerance: 4.0 * dot_tolerance(hidden, size_max) })
+    Ok(Case { what, error, tolerance: 4.0 * dot_tolerance(size_max) })
 }

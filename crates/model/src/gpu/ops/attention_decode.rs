@@ -41,8 +41,10 @@ pub(crate) struct AttentionDecode<'a> {
     pub(crate) v: &'a Slice,
     /// `[positions, 2, rotary_dim / 2]`
     pub(crate) rope: &'a Slice,
-    /// u32, the position of the token.
+    /// u32, the position of the first token of the step.
     pub(crate) seq: &'a Slice,
+    /// Which token of the step this is.
+    pub(crate) offset: usize,
     /// Of [`parts_floats`] values.
     pub(crate) parts: &'a Slice,
     /// `[n_heads, head_dim]`
@@ -83,7 +85,12 @@ pub(crate) fn attention_decode(
     .map(Clone::clone);
     let threads = param(SIMDGROUPS * 32);
     let grid = Grid::new([SPLITS, shape.n_heads / queries, 1], threads);
-    commands.dispatch(&kernel, grid, &buffers, &[("capacity", param(cache.capacity))]);
+    commands.dispatch(
+        &kernel,
+        grid,
+        &buffers,
+        &[("capacity", param(cache.capacity)), ("offset", param(step.offset))],
+    );
 
     let kernel = kernels.get("attention_decode", "attention_merge", &defines)?;
     let buffers = [step.qg.clone(), part_o, part_m, step.out.clone()];

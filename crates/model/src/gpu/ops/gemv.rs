@@ -1,4 +1,4 @@
-//! Products with one vector, and the embedding lookup.
+//! Products with few vectors, and the embedding lookup.
 
 use crate::gpu::{GpuMatrix, Kernels};
 use lily_device::{Commands, DeviceError, Grid, Slice};
@@ -8,7 +8,7 @@ const SIMDGROUPS: usize = 8;
 /// Matrices that one dispatch takes.
 const MATRICES_MAX: usize = 4;
 
-/// What the vector is made of; see `kernels/gemv.metal`.
+/// What the vectors are made of; see `kernels/gemv.metal`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Input<'a> {
     /// f32, as it is.
@@ -44,10 +44,12 @@ pub(crate) enum Output {
     Add,
 }
 
-/// `y = W f(x)` for each matrix and its output, f32; at least one, all of one input width.
+/// `y[t] = W f(x[t])` for each matrix and its output, f32; at least one, all of one input width.
+/// Every vector reads the weights anew: for a few of them.
 pub(crate) fn gemv(
     kernels: &Kernels,
     commands: &mut Commands,
+    n_tokens: usize,
     input: Input<'_>,
     products: &[(&GpuMatrix, &Slice)],
     output: Output,
@@ -60,7 +62,7 @@ pub(crate) fn gemv(
         if same.len() > MATRICES_MAX {
             other.splice(0..0, same.drain(MATRICES_MAX..));
         }
-        side_by_side(kernels, commands, input, &same, output)?;
+        side_by_side(kernels, commands, n_tokens, input, &same, output)?;
         rest = other;
     }
     Ok(())
@@ -70,6 +72,7 @@ pub(crate) fn gemv(
 fn side_by_side(
     kernels: &Kernels,
     commands: &mut Commands,
+    n_tokens: usize,
     input: Input<'_>,
     products: &[(&GpuMatrix, &Slice)],
     output: Output,
@@ -113,7 +116,7 @@ fn side_by_side(
     }
     let params = [("rows0", rows[0]), ("rows1", rows[1]), ("rows2", rows[2]), ("rows3", rows[3])];
     let tasks: usize = products.iter().map(|(matrix, _)| matrix.rows.div_ceil(rows_each)).sum();
-    let grid = Grid::linear(tasks.div_ceil(SIMDGROUPS), 256);
+    let grid = Grid::new([tasks.div_ceil(SIMDGROUPS), n_tokens, 1], 256);
     commands.dispatch(&kernel, grid, &buffers, &params);
     Ok(())
 }

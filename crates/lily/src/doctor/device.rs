@@ -1,0 +1,320 @@
+//! Tests a device: what the first user of a new machine runs.
+//!
+//! Every kernel is compiled, compared with plain loops, and the demo is run beside the CPU. The
+//! report names each failing case so that it can be drawn again: the check, its seed, the shape.
+
+use crate::accelerator;
+use crate::args::{Device, DoctorArgs, VERSION};
+use crate::load;
+use crate::output;
+use anyhow::{Context, Result, bail};
+use lily_device::{Commands, DeviceInfo};
+use lily_model::gpu::{Activations, GpuModel, GpuOptions, all_kernels, checks};
+use lily_model::{
+    Advance, CpuModel, CpuOptions, Logits, Model, Precision, Rows, SeqState, Shape, Step, TokenId,
+};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+type Dev = Arc<dyn lily_device::Device>;
+
+#[derive(Serialize)]
+pub(super) struct DeviceTest {
+    device: &'static str,
+    name: String,
+    version: String,
+    memory_bytes: u64,
+    tile: String,
+    kernels: Vec<Compiled>,
+    checks: Vec<Checked>,
+    demo: Vec<Demo>,
+    copy_gb_per_s: f64,
+    passed: bool,
+    /// One line for a bug report.
+    summary: String,
+}
+
+#[derive(Serialize)]
+struct Compiled {
+    kernel: String,
+    ms: f64,
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Checked {
+    check: &'static str,
+    cases: usize,
+    /// The largest error as a part of what rounding allows.
+    worst: f64,
+    failures: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Demo {
+    activations: &'static str,
+    /// Against the exact CPU forward pass, over all positions of a prompt.
+    logit_difference_max: Option<f32>,
+    tolerance: f32,
+    /// Of the tokens chosen greedily after it.
+    greedy_equal: usize,
+    greedy_of: usize,
+    error: Option<String>,
+}
+
+pub(super) fn run(device: Device, args: &DoctorArgs) -> Result<DeviceTest> {
+    let Some(device) = accelerator::open(device)? else {
+        bail!("--device cpu has no kernels to test; name a GPU or sim")
+    };
+    let info = device.info().clone();
+    output::status(&format!("{}: {}", info.kind.name(), accelerator::line(&info)));
+    let kernels = compile(&device, &info)?;
+    let checks = run_checks(&device, args);
+    let demo = [Activations::F32, Activations::Bf16].map(|acts| demo(&device, acts));
+    let copy_gb_per_s = copy_rate(&device)?;
+    let passed = kernels.iter().all(|kernel| kernel.error.is_none())
+        && checks.iter().all(|check| check.failures.is_empty())
+        && demo.iter().all(Demo::passed);
+    let mut test = DeviceTest {
+        device: info.kind.name(),
+        name: info.name,
+        version: info.version,
+        memory_bytes: info.memory_bytes,
+        tile: format!("{:?}", info.tile),
+        kernels,
+        checks,
+        demo: demo.into(),
+        copy_gb_per_s,
+        passed,
+        summary: String::new(),
+    };
+    test.summary = summary(&test, args);
+    Ok(test)
+}
+
+/// The kernels of the demo and of the 35B, each compiled once.
+fn compile(device: &Dev, info: &DeviceInfo) -> Result<Vec<Compiled>> {
+    let demo = load::open("demo")?.checkpoint.shape;
+    let mut sources = Vec::new();
+    for (shape, bits) in [(demo, 8), (Shape::qwen36_35b(), 4)] {
+        let listed = all_kernels(info, &shape, bits, 64, Activations::Bf16)
+            .context("the kernels could not be listed")?;
+        sources.extend(listed);
+    }
+    let mut compiled: Vec<Compiled> = sources
+        .iter()
+        .map(|source| {
+            let start = Instant::now();
+            let error = device.kernel(source).err().map(|error| error.to_string());
+            let ms = start.elapsed().as_secs_f64() * 1e3;
+            Compiled { kernel: format!("{}.{}", source.file, source.entry), ms, error }
+        })
+        .collect();
+    compiled.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+    let total: f64 = compiled.iter().map(|kernel| kernel.ms).sum();
+    output::status(&format!("{} kernels compiled in {:.1} s", compiled.len(), total / 1e3));
+    Ok(compiled)
+}
+
+fn run_checks(device: &Dev, args: &DoctorArgs) -> Vec<Checked> {
+    let wanted = |check: &checks::Check| match &args.only {
+        Some(text) => check.name.contains(text.as_str()),
+        None => true,
+    };
+    checks::table()
+        .into_iter()
+        .filter(wanted)
+        .map(|check| {
+            let mut checked =
+                Checked { check: check.name, cases: 0, worst: 0.0, failures: Vec::new() };
+            for seed in args.seed..args.seed + u64::from(args.cases) {
+                checked.cases += 1;
+                match checks::run(&check, device, seed, 1) {
+                    Ok(cases) => {
+                        for case in cases {
+                            let part =
+                                if case.error > 0.0 { case.error / case.tolerance } else { 0.0 };
+                            checked.worst = checked.worst.max(part);
+                            if !case.passed() {
+                                checked.failures.push(format!(
+                                    "seed {seed}: {}: off by {:.3e}, allowed {:.3e}",
+                                    case.what, case.error, case.tolerance
+                                ));
+                            }
+                        }
+                    }
+                    Err(error) => checked.failures.push(format!("seed {seed}: {error}")),
+                }
+            }
+            let state = if checked.failures.is_empty() { "ok" } else { "FAILED" };
+            output::status(&format!(
+                "{:<44} {state}, {} cases, at most {:.2} of the allowed error",
+                checked.check, checked.cases, checked.worst
+            ));
+            checked
+        })
+        .collect()
+}
+
+impl Demo {
+    fn passed(&self) -> bool {
+        // bf16 may turn a near tie; the logits are what is bounded.
+        self.error.is_none() && self.logit_difference_max.is_some_and(|max| max <= self.tolerance)
+    }
+}
+
+/// Prompt and answer of the demo comparison, in tokens.
+const PROMPT: usize = 96;
+const ANSWER: usize = 32;
+
+fn demo(device: &Dev, activations: Activations) -> Demo {
+    let (name, tolerance) = match activations {
+        Activations::F32 => ("f32", 1e-3),
+        // 8 layers of bf16 activations, on logits of size 10 to 20.
+        Activations::Bf16 => ("bf16", 0.5),
+    };
+    let mut demo = Demo {
+        activations: name,
+        logit_difference_max: None,
+        tolerance,
+        greedy_equal: 0,
+        greedy_of: ANSWER,
+        error: None,
+    };
+    match compare(device, activations) {
+        Ok((difference, equal)) => {
+            demo.logit_difference_max = Some(difference);
+            demo.greedy_equal = equal;
+        }
+        Err(error) => demo.error = Some(format!("{error:#}")),
+    }
+    output::status(&match (&demo.error, demo.logit_difference_max) {
+        (Some(error), _) => format!("demo, {name}: {error}"),
+        (None, difference) => format!(
+            "demo, {name}: logits differ by at most {:.1e}, {} of {ANSWER} greedy tokens equal",
+            difference.unwrap_or(f32::NAN),
+            demo.greedy_equal
+        ),
+    });
+    demo
+}
+
+fn compare(device: &Dev, activations: Activations) -> Result<(f32, usize)> {
+    let checkpoint = load::open("demo")?.checkpoint;
+    let options = GpuOptions { activations, max_batch_tokens: PROMPT };
+    let mut gpu =
+        GpuModel::new(Arc::clone(device), checkpoint.shape.clone(), &checkpoint.weights, options)?;
+    let options = CpuOptions {
+        n_threads: lily_cpu::physical_cores(),
+        precision: Precision::F32,
+        max_batch_tokens: PROMPT,
+    };
+    let mut cpu = CpuModel::new(checkpoint.shape, checkpoint.weights, options);
+    let vocab = u32::try_from(cpu.shape().vocab_size).context("a vocabulary fits 32 bits")?;
+    let ids: Vec<TokenId> =
+        (0..u32::try_from(PROMPT)?).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();
+    let (expected, expected_answer) = read_and_answer(&mut cpu, &ids)?;
+    let (actual, answer) = read_and_answer(&mut gpu, &ids)?;
+    let difference = expected.iter().zip(&actual).fold(0.0_f32, |max, (a, b)| {
+        let difference = (a - b).abs();
+        if difference.is_nan() { f32::INFINITY } else { max.max(difference) }
+    });
+    let equal = expected_answer.iter().zip(&answer).take_while(|(a, b)| a == b).count();
+    Ok((difference, equal))
+}
+
+/// Logits of every position, in chunks and token by token, and a greedy continuation.
+fn read_and_answer(model: &mut dyn Model, ids: &[TokenId]) -> Result<(Vec<f32>, Vec<TokenId>)> {
+    let mut state = model.new_state(ids.len() + ANSWER)?;
+    let mut values = Vec::new();
+    let (chunks, singles) = ids.split_at(ids.len() - 8);
+    for tokens in chunks.chunks(48).chain(singles.chunks(1)) {
+        values.extend(feed(model, &mut state, tokens)?);
+    }
+    let vocab_size = model.shape().vocab_size;
+    let last = Logits { values: values[values.len() - vocab_size..].to_vec(), vocab_size };
+    let answer = model.decode_greedy(&mut state, last.argmax(0), ANSWER)?;
+    Ok((values, answer))
+}
+
+fn feed(model: &mut dyn Model, state: &mut SeqState, tokens: &[TokenId]) -> Result<Vec<f32>> {
+    let mut out = Logits::default();
+    let step = Step { state, tokens, rows: Rows::All, advance: Advance::Commit };
+    model.forward(&mut [step], &mut out)?;
+    Ok(out.values)
+}
+
+/// Bytes read and written per second by copies inside the device.
+fn copy_rate(device: &Dev) -> Result<f64> {
+    let len = usize::try_from((device.info().memory_bytes / 16).min(1 << 30))?;
+    let (src, dst) = (device.alloc(len, "bandwidth")?, device.alloc(len, "bandwidth")?);
+    let mut commands = Commands::new();
+    commands.zero(src.all());
+    commands.copy(src.all(), dst.all());
+    device.wait(device.submit(&commands)?)?;
+    let mut commands = Commands::new();
+    for _ in 0..4 {
+        commands.copy(src.all(), dst.all());
+    }
+    let elapsed = device.wait(device.submit(&commands)?)?;
+    let rate = 8.0 * len as f64 / elapsed.as_secs_f64() / 1e9;
+    output::status(&format!("memory: {rate:.0} GB/s copying"));
+    Ok(rate)
+}
+
+fn summary(test: &DeviceTest, args: &DoctorArgs) -> String {
+    let broken: Vec<String> = test
+        .kernels
+        .iter()
+        .filter(|kernel| kernel.error.is_some())
+        .map(|kernel| format!("{} does not compile", kernel.kernel))
+        .chain(test.checks.iter().filter_map(|check| {
+            check.failures.first().map(|first| format!("{} [{first}]", check.check))
+        }))
+        .chain(test.demo.iter().filter(|demo| !demo.passed()).map(|demo| {
+            let difference = demo.logit_difference_max.unwrap_or(f32::NAN);
+            let error = demo.error.as_deref().unwrap_or("");
+            format!("demo {} off by {difference:.1e} {error}", demo.activations)
+        }))
+        .collect();
+    let verdict = if broken.is_empty() { "all green".to_owned() } else { broken.join("; ") };
+    format!(
+        "lily {VERSION} {} | {} | {} | tile {} | {} kernels, {} checks x {} cases from seed {} | \
+         {:.0} GB/s | {verdict}",
+        test.device,
+        test.name,
+        test.version,
+        test.tile,
+        test.kernels.len(),
+        test.checks.len(),
+        args.cases,
+        args.seed,
+        test.copy_gb_per_s,
+    )
+    .replace('\n', " ")
+}
+
+impl DeviceTest {
+    pub(super) fn passed(&self) -> bool {
+        self.passed
+    }
+
+    /// What a person reads; the progress was shown before.
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        for kernel in self.kernels.iter().filter(|kernel| kernel.error.is_some()) {
+            let error = kernel.error.as_deref().unwrap_or_default();
+            out.push_str(&format!("{} does not compile: {error}\n", kernel.kernel));
+        }
+        for check in &self.checks {
+            for failure in &check.failures {
+                out.push_str(&format!("{}: {failure}\n", check.check));
+            }
+        }
+        out.push_str(&self.summary);
+        out.push('\n');
+        out
+    }
+}
