@@ -9,49 +9,13 @@
 // one long dot product in slot order.
 // The shared expert has a format of its own: S_BITS, S_GROUP, S_SCALE; the routed ones W_*.
 #include "gemv.h"
+#include "route.h"
 
 #define WIDTH (EXPERT_WIDTH > SHARED_WIDTH ? EXPERT_WIDTH : SHARED_WIDTH)
-#define PER_LANE ((N_EXPERTS + 31) / 32)
 typedef Code<S_BITS, S_SCALE>::type shared_code_t;
 typedef S_SCALE shared_scale_t;
 
 struct MoeParams { uint gate_stride; uint up_stride; };
-
-// The expert of slot `slot` (below TOP_K), and its weight among the chosen. Equal logits go to the lower
-// index; NaN counts as the smallest.
-inline uint choose(device const float* logits, uint slot, uint lane, thread float& weight)
-{
-    float l[PER_LANE];
-    LILY_UNROLL for (uint i = 0; i < PER_LANE; ++i) {
-        const uint expert = i * 32 + lane;
-        const float x = expert < N_EXPERTS ? logits[expert] : -INFINITY;
-        l[i] = x == x ? x : -INFINITY;
-    }
-    // A lane's taken experts; -infinity may still be chosen when nothing else is left.
-    uint taken = 0;
-    float largest = 0.0f;
-    float sum = 0.0f;
-    float mine = 0.0f;
-    uint chosen = 0;
-    for (uint k = 0; k < TOP_K; ++k) {
-        float best = -INFINITY;
-        uint at = N_EXPERTS;
-        LILY_UNROLL for (uint i = 0; i < PER_LANE; ++i) {
-            const uint expert = i * 32 + lane;
-            const bool free = expert < N_EXPERTS && ((taken >> i) & 1u) == 0;
-            if (free && (at == N_EXPERTS || l[i] > best)) { best = l[i]; at = expert; }
-        }
-        const float top = simd_max(best);
-        const uint expert = simd_min(best == top ? at : uint(N_EXPERTS));
-        if (expert % 32 == lane) { taken |= 1u << (expert / 32); }
-        if (k == 0) { largest = top; }
-        const float e = top == largest ? 1.0f : exp(top - largest);
-        sum += e;
-        if (k == slot) { mine = e; chosen = expert; }
-    }
-    weight = mine / sum;
-    return chosen;
-}
 
 kernel void moe_gate_up(device const float*          x       [[buffer(0)]],   // [T, HIDDEN]
                         device const float*          gain    [[buffer(1)]],   // [HIDDEN]
@@ -92,8 +56,16 @@ kernel void moe_gate_up(device const float*          x       [[buffer(0)]],   //
     if (lane == 0) { partial[sg] = squares; }
     float weight = 0.0f;
     uint expert = 0;
-    if (slot < TOP_K) { expert = choose(logits + ulong(t) * N_EXPERTS, slot, lane, weight); }
-    else { weight = sigmoid(shared[t]); }
+    if (slot < TOP_K) {                                      // the same for the whole threadgroup
+        uint e[TOP_K];
+        float w[TOP_K];
+        choose(logits + ulong(t) * N_EXPERTS, lane, e, w);
+        LILY_UNROLL for (uint k = 0; k < TOP_K; ++k) {
+            if (k == slot) { expert = e[k]; weight = w[k]; }
+        }
+    } else {
+        weight = sigmoid(shared[t]);
+    }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     float total = 0.0f;
     for (uint i = 0; i < 8; ++i) { total += partial[i]; }

@@ -63,9 +63,11 @@ SIM_API uint32_t sim_exclusive_sum_u32(uint32_t x, uint32_t line);
 SIM_API uint32_t sim_shuffle(uint32_t x, uint32_t lane, uint32_t line);
 SIM_API uint32_t sim_shuffle_xor(uint32_t x, uint32_t mask, uint32_t line);
 SIM_API uint32_t sim_lane();
-// d = a b + c for 8 x 8 matrices, two elements a lane.
-SIM_API void sim_matrix_multiply(float* d, const float* a, const float* b, const float* c,
-                                 uint32_t line);
+// a b + c for 8 x 8 matrices, two elements a lane; by value, so that they stay in registers.
+struct SimPair {
+    float x, y;
+};
+SIM_API SimPair sim_matrix_multiply(SimPair a, SimPair b, SimPair c, uint32_t line);
 // Counts an operation of which every lane must do the same number, without a meeting.
 SIM_API void sim_matrix_touch();
 SIM_API uint32_t sim_atomic_load(const uint32_t* p);

@@ -15,8 +15,13 @@
 //   threadgroup memory  clock 46, thread 10, bytes 4, defined bytes 4 (in `write` only)
 //
 // A stamp names the bytes of the granule that were touched, so that neighbouring 16-bit values
-// do not conflict; only the last writer and two readers are remembered, so that a race over
-// halves can be missed in one order of the threads and found in another.
+// do not conflict. Atomics are exempt, and order nothing. Only the last writer and two readers are
+// remembered, so that a race over halves can be missed in one order of the threads and found in
+// another.
+//
+// Not seen: an overrun from one threadgroup array that lands in another, or from one bound slice
+// in another; the alignment of vectors that clang copies as bytes, and before version 16 those
+// copies themselves.
 #pragma once
 #include "sim_runtime.h"
 #include <dlfcn.h>

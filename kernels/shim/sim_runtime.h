@@ -23,10 +23,13 @@
 #define SIM_BINDINGS_MAX 64u
 #define SIM_ALL 0xffffffffu
 
+struct SimSimdGroup;
+
 // A fibre: a stack, and the thread that runs on it.
-struct SimSlot {
+struct alignas(64) SimSlot {
     void* sp;
-    uint32_t thread;
+    SimSimdGroup* group;   // of the thread
+    uint32_t thread, lane;
     uint32_t arrays;       // threadgroup arrays declared so far
     uint32_t array_bytes;  // their size
     uint32_t array_offset; // where the next one goes
@@ -171,7 +174,7 @@ static inline SimHere sim_here() {
     const uintptr_t sp = sim_stack_pointer();
     SimWorker* w = sim_worker(sp);
     SimSlot* slot = &w->slots[sim_slot_of(sp)];
-    return {w, slot, &w->simdgroups[slot->thread / 32], slot->thread % 32};
+    return {w, slot, slot->group, slot->lane};
 }
 SIM_API uint32_t sim_lane() { return sim_here().lane; }
 
@@ -256,7 +259,9 @@ static inline SimSlot* sim_start(SimWorker* w) {
 static inline void sim_assign(SimWorker* w, SimSlot* slot, SimSimdGroup* g, uint32_t lane) {
     g->fresh &= ~(1u << lane);
     g->slot[lane] = uint16_t(slot - w->slots);
+    slot->group = g;
     slot->thread = uint32_t(g - w->simdgroups) * 32 + lane;
+    slot->lane = lane;
     slot->arrays = slot->array_bytes = slot->array_offset = 0;
 }
 
@@ -319,7 +324,7 @@ static void sim_fibre() {
     for (;;) {
         w->dispatch->kernel(w->dispatch, w->position, me->thread);
         SimSimdGroup* g = &w->simdgroups[w->current];
-        g->done |= 1u << me->thread % 32;
+        g->done |= 1u << me->lane;
         if (g->done == SIM_ALL && g->touched) sim_matrix_check(w, g);
         void* dead;
         if ((g->fresh | g->ready) == 0) {
@@ -447,29 +452,28 @@ static inline uint32_t sim_matrix_place(uint32_t lane) {
     const uint32_t column = (lane / 4 & 2) * 2 + lane % 2 * 2;
     return row * 8 + column;
 }
-SIM_API void sim_matrix_multiply(float* d, const float* a, const float* b, const float* c,
-                                 uint32_t line) {
+// Eight floats at any address of a float.
+typedef float SimRow __attribute__((vector_size(32), aligned(4)));
+SIM_API SimPair sim_matrix_multiply(SimPair a, SimPair b, SimPair c, uint32_t line) {
     const SimHere h = sim_here();
     auto& m = h.group->exchange[h.group->parity].matrix;
     const uint32_t at = sim_matrix_place(h.lane);
-    for (uint32_t i = 0; i < 2; ++i) {
-        m.a[at + i] = a[i];
-        m.b[at + i] = b[i];
-        m.c[at + i] = c[i];
-    }
+    m.a[at] = a.x;
+    m.a[at + 1] = a.y;
+    m.b[at] = b.x;
+    m.b[at + 1] = b.y;
+    m.c[at] = c.x;
+    m.c[at + 1] = c.y;
     if (sim_arrive(h, line)) {
+        const SimRow* rows = reinterpret_cast<const SimRow*>(m.b);
         for (int row = 0; row < 8; ++row) {
-            float sum[8];
-            for (int j = 0; j < 8; ++j) sum[j] = m.c[row * 8 + j];
-            for (int k = 0; k < 8; ++k) {
-                for (int j = 0; j < 8; ++j) sum[j] += m.a[row * 8 + k] * m.b[k * 8 + j];
-            }
-            for (int j = 0; j < 8; ++j) m.d[row * 8 + j] = sum[j];
+            SimRow sum = reinterpret_cast<const SimRow*>(m.c)[row];
+            for (int k = 0; k < 8; ++k) sum += rows[k] * m.a[row * 8 + k];
+            reinterpret_cast<SimRow*>(m.d)[row] = sum;
         }
         sim_release(h, 3);
     }
-    d[0] = m.d[at];
-    d[1] = m.d[at + 1];
+    return {m.d[at], m.d[at + 1]};
 }
 SIM_API void sim_matrix_touch() {
     const SimHere h = sim_here();

@@ -67,13 +67,12 @@ inline void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d,
                                           const simdgroup_matrix<A, 8, 8>& a,
                                           const simdgroup_matrix<B, 8, 8>& b,
                                           const simdgroup_matrix<C, 8, 8>& c, SIM_LINE) {
-    const float av[2] = {float(a.thread_elements().x), float(a.thread_elements().y)};
-    const float bv[2] = {float(b.thread_elements().x), float(b.thread_elements().y)};
-    const float cv[2] = {float(c.thread_elements().x), float(c.thread_elements().y)};
-    float dv[2];
-    sim_matrix_multiply(dv, av, bv, cv, sim_line);
-    d.thread_elements().x = D(dv[0]);
-    d.thread_elements().y = D(dv[1]);
+    const SimPair sum =
+        sim_matrix_multiply({float(a.thread_elements().x), float(a.thread_elements().y)},
+                            {float(b.thread_elements().x), float(b.thread_elements().y)},
+                            {float(c.thread_elements().x), float(c.thread_elements().y)}, sim_line);
+    d.thread_elements().x = D(sum.x);
+    d.thread_elements().y = D(sum.y);
 }
 template <class D, class A, class B>
 inline void simdgroup_multiply(simdgroup_matrix<D, 8, 8>& d, const simdgroup_matrix<A, 8, 8>& a,

@@ -12,15 +12,21 @@ use std::ops::Range;
 /// Every file of `kernels/`, by name.
 const FILES: &[(&str, &str)] = &[
     ("attention_decode.metal", include_str!("../../../kernels/attention_decode.metal")),
+    ("attention_prefill.metal", include_str!("../../../kernels/attention_prefill.metal")),
+    ("delta_prefill.metal", include_str!("../../../kernels/delta_prefill.metal")),
     ("delta_step.metal", include_str!("../../../kernels/delta_step.metal")),
     ("embed.metal", include_str!("../../../kernels/embed.metal")),
+    ("gemm.metal", include_str!("../../../kernels/gemm.metal")),
     ("gemv.h", include_str!("../../../kernels/gemv.h")),
     ("gemv.metal", include_str!("../../../kernels/gemv.metal")),
     ("lily.h", include_str!("../../../kernels/lily.h")),
     ("moe_decode.metal", include_str!("../../../kernels/moe_decode.metal")),
+    ("moe_prefill.metal", include_str!("../../../kernels/moe_prefill.metal")),
     ("next_token.metal", include_str!("../../../kernels/next_token.metal")),
     ("norm.metal", include_str!("../../../kernels/norm.metal")),
+    ("panel.h", include_str!("../../../kernels/panel.h")),
     ("quant.h", include_str!("../../../kernels/quant.h")),
+    ("route.h", include_str!("../../../kernels/route.h")),
     ("tile.h", include_str!("../../../kernels/tile.h")),
 ];
 

@@ -118,6 +118,43 @@ pub(crate) fn count(device: &CudaDevice) -> Outcome {
     Ok(())
 }
 
+/// A graph computes again from what its memory holds now; and a dispatch that reads what it writes
+/// is refused.
+pub(crate) fn graph(device: &CudaDevice) -> Outcome {
+    const N: usize = 64 * 100;
+    const TABLE: [f32; 4] = [1.0, 2.0, 4.0, 8.0];
+    let scale = kernel(device, "dialect", "scale", DIALECT)?;
+    let floats = |label: &str| device.alloc(N * 4, label);
+    let (x, y, z, sum) = (floats("x")?, floats("y")?, floats("z")?, floats("sum")?);
+    let params = [("n", N as u32), ("factor", 2.0_f32.to_bits()), ("shift", 3)];
+    let mut commands = Commands::new();
+    commands.copy(x.all(), y.all());
+    commands.dispatch(&scale, Grid::linear(N / 64, 64), &slices(&[&y, &z]), &params);
+    commands.zero(sum.all());
+    commands.dispatch(&scale, Grid::linear(N / 64, 64), &slices(&[&z, &sum]), &params);
+    let program = device.prepare(commands)?;
+    // The program keeps these.
+    drop((y, z));
+    for start in [0, 1000, -5] {
+        let values: Vec<f32> = (0_i16..).take(N).map(|idx| f32::from(start + idx)).collect();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        device.write(&x.all(), &bytes)?;
+        device.replay(&program)?;
+        let got = download::<f32>(device, &sum)?;
+        for (idx, (got, value)) in got.iter().zip(values).enumerate() {
+            let table = TABLE[idx % 4];
+            // Small integers: exact.
+            let expected = (value * 2.0 + 3.0 + table) * 2.0 + 3.0 + table;
+            ensure(got.to_bits() == expected.to_bits(), format!("graph, element {idx}: {got}"))?;
+        }
+    }
+    let mut commands = Commands::new();
+    commands.dispatch(&scale, Grid::linear(N / 64, 64), &slices(&[&x, &x]), &params);
+    let error = device.submit(&commands).err().ok_or("an overlapping dispatch was accepted")?;
+    println!("graph: ok; {error}");
+    Ok(())
+}
+
 /// A quantised matrix times a vector: results and bandwidth.
 pub(crate) fn qmv(device: &CudaDevice) -> Outcome {
     let qmv = kernel(device, "qmv", "qmv_q4", QMV)?;

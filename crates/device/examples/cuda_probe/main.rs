@@ -45,6 +45,7 @@ fn run() -> support::Outcome {
     kernels::lanes(&device)?;
     kernels::convert(&device)?;
     kernels::count(&device)?;
+    kernels::graph(&device)?;
     kernels::qmv(&device)?;
     kernels::gdn_step(&device)?;
     machine::compile()?;

@@ -117,6 +117,7 @@ impl Nvrtc {
     }
 
     fn open(path: &Path) -> Result<Self, String> {
+        load_builtins_beside(path);
         // SAFETY: the initialisers of NVIDIA's library have no preconditions.
         let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
         let f = Functions::load(&library).map_err(|error| error.to_string())?;
@@ -214,6 +215,21 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         // SAFETY: created once, destroyed once.
         let _ = unsafe { (self.nvrtc.f.destroy)(&raw mut self.raw) };
+    }
+}
+
+/// NVRTC opens a second library, by name, when it first compiles. Not all of NVIDIA's packages tell
+/// the loader to look for it in their own folder; one that is loaded already is found always.
+fn load_builtins_beside(path: &Path) {
+    let prefix = if cfg!(windows) { "nvrtc-builtins64_" } else { "libnvrtc-builtins.so." };
+    for file in path.parent().map(entries).unwrap_or_default() {
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with(prefix) {
+            // SAFETY: the initialisers of NVIDIA's library have no preconditions.
+            if let Ok(library) = unsafe { Library::new(&file) } {
+                std::mem::forget(library);
+            }
+        }
     }
 }
 

@@ -6,11 +6,14 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// NaN as f32, bf16 and f16; far outside as an index.
 const UNDEFINED: u8 = 0xff;
+
+/// What `defined` looks like where everything is.
+const ALL_DEFINED: [u8; 1024] = [0xf; 1024];
 
 /// Zeroed memory that C++ reads and writes.
 #[derive(Debug)]
@@ -76,6 +79,8 @@ pub(super) struct SimMemory {
     bytes: Bytes,
     /// One byte for four, whose low bits say which are defined; none where all are.
     defined: Option<Raw>,
+    /// Whether all are: the answer for weights, which are bound in every dispatch.
+    complete: AtomicBool,
     cells: OnceLock<Raw>,
     account: Account,
 }
@@ -121,6 +126,7 @@ impl SimMemory {
             len,
             bytes: Bytes::Own(bytes),
             defined,
+            complete: AtomicBool::new(false),
             cells: OnceLock::new(),
             account,
         }
@@ -133,6 +139,7 @@ impl SimMemory {
             len: bytes.as_slice().len(),
             bytes: Bytes::Host(bytes.clone()),
             defined: None,
+            complete: AtomicBool::new(true),
             cells: OnceLock::new(),
             account,
         }
@@ -204,6 +211,7 @@ impl SimMemory {
             if from.is_defined(&(byte..byte + 1)) {
                 self.define(&(to..to + 1));
             } else if let Some(defined) = &self.defined {
+                self.complete.store(false, Ordering::Relaxed);
                 let bits = defined.byte(to / 4) & !(1 << (to % 4));
                 defined.fill(&(to / 4..to / 4 + 1), bits);
             }
@@ -230,7 +238,7 @@ impl SimMemory {
     /// Whether all bytes are defined.
     pub(super) fn is_defined(&self, range: &Range<usize>) -> bool {
         let Some(defined) = &self.defined else { return true };
-        if range.is_empty() {
+        if range.is_empty() || self.complete.load(Ordering::Relaxed) {
             return true;
         }
         let (first, last) = (range.start / 4, (range.end - 1) / 4);
@@ -244,9 +252,13 @@ impl SimMemory {
         let from = defined.range(&middle);
         // SAFETY: `range` checked the bounds; the device's lock keeps writers away.
         let middle = unsafe { std::slice::from_raw_parts(from, middle.len()) };
-        defined.byte(first) & head == head
+        let all = defined.byte(first) & head == head
             && defined.byte(last) & tail == tail
-            && middle.iter().all(|byte| *byte == 0xf)
+            && middle.chunks(ALL_DEFINED.len()).all(|part| part == &ALL_DEFINED[..part.len()]);
+        if all && *range == (0..self.len) {
+            self.complete.store(true, Ordering::Relaxed);
+        }
+        all
     }
 
     /// Which bytes are defined, for the run-time.

@@ -35,7 +35,8 @@ use std::time::{Duration, Instant};
 pub struct SimOptions {
     /// Where compiled kernels are kept; processes may share it.
     pub cache_dir: PathBuf,
-    /// Whether accesses are checked. Costs about a factor of ten.
+    /// Whether accesses are checked. Products then take twice as long, stores to device memory
+    /// ten times.
     pub checked: bool,
     /// 0 runs threadgroups and threads in order; other values shuffle them, and the commands
     /// between barriers.

@@ -117,3 +117,11 @@ kernel void count(device atomic_uint* total [[buffer(0)]],
         first[tg.x] = n;
     }
 }
+
+// A constant array through a pointer.
+constant constexpr uint PRIMES[8] = {2, 3, 5, 7, 11, 13, 17, 19};
+__attribute__((noinline)) uint pick(constant uint* from, uint i) { return from[i]; }
+kernel void constants(device uint* y [[buffer(0)]], uint tid [[thread_index_in_threadgroup]])
+{
+    y[tid] = pick(PRIMES, tid % 8) + pick(&PRIMES[tid % 4], 4);
+}

@@ -260,3 +260,14 @@ fn atomics_count_across_threadgroups() {
         assert_eq!(read_u32(device, &first.all()), [sum; 64]);
     });
 }
+
+#[test]
+fn constants_are_read_through_pointers() {
+    each(|device, kernel| {
+        let output = alloc(device, 64);
+        run(device, &kernel("constants"), Grid::linear(1, 64), &[output.all()], &[]).unwrap();
+        let primes = [2, 3, 5, 7, 11, 13, 17, 19];
+        let expected: Vec<u32> = (0..64).map(|i| primes[i % 8] + primes[4 + i % 4]).collect();
+        assert_eq!(read_u32(device, &output.all()), expected);
+    });
+}

@@ -96,8 +96,13 @@ fn accesses_stay_inside_their_slices() {
 
 #[test]
 fn a_vector_is_aligned_and_inside() {
-    check_bounds("load_vector", 1, &["misaligned", "reads 16 bytes at offset 4 of x"]);
+    // clang copies vectors as bytes: it does not say that they should be aligned, and before
+    // version 16 it does not report them at all.
+    if device_with(true, 0, 1).info().version.contains("clang") {
+        return;
+    }
     check_bounds("load_vector", 64, &["out of bounds", "reads 16 bytes at offset 256 of x"]);
+    check_bounds("load_vector", 1, &["misaligned", "reads 16 bytes at offset 4 of x"]);
 }
 
 #[test]

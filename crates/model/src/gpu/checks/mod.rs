@@ -6,8 +6,10 @@
 
 mod attention_decode;
 mod delta_step;
+mod gemm;
 mod gemv;
 mod moe_decode;
+mod moe_prefill;
 mod next_token;
 mod norm;
 mod support;
@@ -25,6 +27,8 @@ pub fn table() -> Vec<Check> {
         delta_step::CHECKS,
         attention_decode::CHECKS,
         moe_decode::CHECKS,
+        gemm::CHECKS,
+        moe_prefill::CHECKS,
         next_token::CHECKS,
     ]
     .concat()

@@ -2,8 +2,10 @@
 
 mod attention_decode;
 mod delta_step;
+mod gemm;
 mod gemv;
 mod moe_decode;
+mod moe_prefill;
 mod next_token;
 mod norm;
 
@@ -14,7 +16,9 @@ pub(crate) use delta_step::{
     CONV_RING, DeltaStash, DeltaState, DeltaStep, DeltaVectors, conv_channels, delta_commit,
     delta_step, n_slices,
 };
+pub(crate) use gemm::{OutType, gemm};
 pub(crate) use gemv::{Input, Output, embed, gemv};
 pub(crate) use moe_decode::{GpuMoe, MoeDecode, a_floats, moe_decode};
+pub(crate) use moe_prefill::{MoePrefill, MoeScratch, moe_prefill};
 pub(crate) use next_token::{NextToken, advance, next_token, scratch_bytes};
 pub(crate) use norm::rms_norm;
