@@ -9,34 +9,14 @@
 // read once and written once. The convolution and norms of q and k are repeated by every threadgroup
 // that needs them, which is cheaper than a dispatch.
 //
-// Rows of u live in a ring, position p in row p % CONV_RING, so that threadgroups that still read
-// the rows before the step and one that already writes the step's never meet: CONV_RING is at
-// least CONV_KERNEL - 1 + T.
-//
 // TENTATIVE: the state stays as it was, and what delta_commit needs is stashed: k, d and exp(g).
-#include "lily.h"
+#include "conv.h"
 
 #define KEYS (K_HEAD_DIM / 32)
 #define COLUMNS 8
-#define C (2 * N_K_HEADS * K_HEAD_DIM + N_V_HEADS * V_HEAD_DIM)
 #define SLICES (V_HEAD_DIM / 32)
 
 struct DeltaStepParams { uint n_tokens; };
-
-// silu of the convolution of channel c at token t; `position` is that of token 0.
-inline float conv_silu(device const float* u, device const act* ring, device const float* conv1d,
-                       uint position, uint t, uint c)
-{
-    float sum = 0.0f;
-    LILY_UNROLL for (uint j = 0; j < CONV_KERNEL; ++j) {
-        const uint back = CONV_KERNEL - 1 - j;                 // tokens before t
-        float x = 0.0f;
-        if (back <= t) { x = u[(t - back) * C + c]; }
-        else if (position + t >= back) { x = float(ring[((position + t - back) % CONV_RING) * C + c]); }
-        sum = fma(conv1d[c * CONV_KERNEL + j], x, sum);
-    }
-    return silu(sum);
-}
 
 kernel void delta_step(device const float* u       [[buffer(0)]],    // [T, C]
                        device const float* b       [[buffer(1)]],    // [T, N_V_HEADS]

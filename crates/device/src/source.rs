@@ -13,6 +13,7 @@ use std::ops::Range;
 const FILES: &[(&str, &str)] = &[
     ("attention_decode.metal", include_str!("../../../kernels/attention_decode.metal")),
     ("attention_prefill.metal", include_str!("../../../kernels/attention_prefill.metal")),
+    ("conv.h", include_str!("../../../kernels/conv.h")),
     ("delta_prefill.metal", include_str!("../../../kernels/delta_prefill.metal")),
     ("delta_step.metal", include_str!("../../../kernels/delta_step.metal")),
     ("embed.metal", include_str!("../../../kernels/embed.metal")),

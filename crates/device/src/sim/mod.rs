@@ -302,3 +302,38 @@ fn physical_bytes() -> u64 {
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(pages).unwrap_or(0) * u64::try_from(page).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Command, Grid};
+
+    #[test]
+    fn stamps_start_again_without_false_alarms() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let device = SimDevice::new(SimOptions::new(dir.path())).expect("a C++ compiler");
+        let text = "kernel void add(device float* y [[buffer(0)]], \
+                    uint tid [[thread_index_in_threadgroup]]) { y[tid] += 1.0f; }\n";
+        let kernel = device.kernel_from_text("add", "add", text).expect("it compiles");
+        let y = device.alloc(128, "y").expect("memory");
+        device.write(&y.all(), &[0; 128]).expect("a write");
+        let add = Command::Dispatch {
+            kernel,
+            buffers: vec![y.all()],
+            params: Vec::new(),
+            grid: Grid::linear(1, 32),
+        };
+        let once = Commands::from_list(vec![add.clone()]);
+        let twice = Commands::from_list(vec![add.clone(), add]);
+        // Stamps before the restart are larger than all that follow.
+        for _ in 0..3 {
+            device.submit(&once).expect("one at a time");
+        }
+        device.lock().runner.leave_stamps(2);
+        for _ in 0..6 {
+            device.submit(&once).expect("one at a time");
+            device.submit(&twice).expect_err("no barrier between");
+        }
+        assert!(device.lock().runner.stamps_used() < 100, "they started again");
+    }
+}

@@ -40,6 +40,16 @@ impl Runner {
         })
     }
 
+    #[cfg(test)]
+    pub(super) fn leave_stamps(&mut self, n: u32) {
+        self.stamp = (1 << STAMP_BITS) - 1 - n;
+    }
+
+    #[cfg(test)]
+    pub(super) fn stamps_used(&self) -> u32 {
+        self.stamp
+    }
+
     /// Remembers memory for the day when stamps start again.
     pub(super) fn watch(&mut self, memory: &Arc<SimMemory>) {
         if self.checked {

@@ -4,11 +4,13 @@ use crate::support::{
     Random, bf16, count, device_with, kernel, read_f32, relative_error, run, upload,
 };
 use lily_device::Grid;
+use std::time::{Duration, Instant};
 
 /// f32 sums of up to 2048 terms in another order: well below 1e-5 of the whole vector.
 const TOLERANCE: f64 = 1e-5;
 
-fn qmv(n: usize, k: usize, checked: bool, seed: u64, threads: usize) {
+/// How long a dispatch took.
+pub(crate) fn qmv(n: usize, k: usize, checked: bool, seed: u64, threads: usize) -> Duration {
     let mut random = Random(1);
     let codes: Vec<u32> = (0..n * k / 8).map(|_| random.bits()).collect();
     let scales: Vec<u16> = (0..n * k / 64).map(|_| bf16(random.float() * 0.01)).collect();
@@ -39,9 +41,14 @@ fn qmv(n: usize, k: usize, checked: bool, seed: u64, threads: usize) {
     let slices: Vec<_> = buffers.iter().map(lily_device::Buffer::all).collect();
     let grid = Grid::linear(n.div_ceil(8), 64);
     let params = [("n", count(n)), ("k", count(k))];
+    // The second run finds stacks and threads that are there already.
     run(&device, &kernel, grid, &slices, &params).expect("a good kernel");
+    let start = Instant::now();
+    run(&device, &kernel, grid, &slices, &params).expect("a good kernel");
+    let elapsed = start.elapsed();
     let error = relative_error(&read_f32(&device, &buffers[4]), &expected);
     assert!(error < TOLERANCE, "{n}x{k}: {error}");
+    elapsed
 }
 
 #[test]

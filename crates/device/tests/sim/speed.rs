@@ -29,4 +29,8 @@ fn speed() {
             println!("checked {checked}, seed {seed}: {entry} {each:.1} ns ({:.2} ms)", best / 1e6);
         }
     }
+    for (checked, threads) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+        let best = (0..5).map(|_| crate::real::qmv(2048, 2048, checked, 0, threads)).min();
+        println!("checked {checked}, {threads} threads: qmv 2048x2048 {best:?}");
+    }
 }

@@ -23,7 +23,7 @@ pub(super) struct DecodeScratch {
     /// u32, the token to feed.
     pub(super) ids: Slice,
     /// The residual stream, `[hidden]`.
-    x: Slice,
+    pub(super) x: Slice,
     u: Slice,
     z: Slice,
     b: Slice,

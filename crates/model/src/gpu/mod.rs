@@ -7,6 +7,7 @@ mod listing;
 mod load;
 mod model;
 mod ops;
+mod prefill;
 mod state;
 mod weights;
 

@@ -3,12 +3,14 @@
 use super::decode::{Decode, DecodeScratch, FEW_TOKENS, Next};
 use super::load::GpuWeights;
 use super::ops;
+use super::prefill::{Part, Prefill, PrefillScratch};
 use super::state::{GpuState, LayerState, Tentative};
 use super::{Activations, Kernels};
 use crate::state::StateInner;
 use crate::{Advance, Logits, Model, ModelError, Rows, SeqState, Snapshot, Step, TokenId};
 use lily_device::{Commands, Counts, Device, Program, Slice};
 use lily_weights::{ModelWeights, Shape};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a device computes.
@@ -30,6 +32,8 @@ pub struct GpuModel {
     weight_bytes: u64,
     options: GpuOptions,
     decode: DecodeScratch,
+    /// Made when first needed.
+    prefill: Mutex<Option<PrefillScratch>>,
     /// Cosines and sines of the positions that any sequence so far may reach.
     rope: Mutex<Option<Slice>>,
 }
@@ -67,6 +71,7 @@ impl GpuModel {
             weight_bytes,
             options,
             decode,
+            prefill: Mutex::new(None),
             rope: Mutex::new(None),
         })
     }
@@ -136,32 +141,94 @@ impl GpuModel {
         Ok(program)
     }
 
-    /// A few tokens of one sequence; their logits are left on the device, a row each.
-    fn few(
-        &self,
-        state: &mut GpuState,
-        tokens: &[TokenId],
-        advance: Advance,
-    ) -> Result<(), ModelError> {
-        self.device.write(&self.decode.ids, bytemuck::cast_slice(tokens))?;
-        match (advance, tokens.len()) {
-            (Advance::Commit, 1) => {
+    /// A few tokens of one sequence.
+    fn few(&self, step: &mut Step<'_>, out: &mut Logits) -> Result<(), ModelError> {
+        let state = gpu_state_mut(step.state, &self.shape, &self.device)?;
+        let n_tokens = step.tokens.len();
+        self.device.write(&self.decode.ids, bytemuck::cast_slice(step.tokens))?;
+        match step.advance {
+            Advance::Commit if n_tokens == 1 => {
                 let program = self.program(state, Next::Host)?;
                 self.device.replay(&program)?;
                 state.len += 1;
             }
-            (Advance::Commit, n_tokens) => {
+            Advance::Commit => {
                 let commands = self.decode(n_tokens).step(state, Next::Host, &[])?;
                 self.device.submit(&commands)?;
                 state.len += n_tokens;
             }
-            (Advance::Tentative, n_tokens) => {
+            Advance::Tentative => {
                 let stashes = state.new_stashes(n_tokens)?;
                 let commands = self.decode(n_tokens).step(state, Next::Tentative, &stashes)?;
                 self.device.submit(&commands)?;
                 state.tentative = Some(Tentative { n_tokens, stashes });
             }
         }
+        self.read_logits(rows_wanted(step.rows, n_tokens), out)
+    }
+
+    /// Committed steps with many tokens in all.
+    fn many(&self, run: &mut [Step<'_>], out: &mut Logits) -> Result<(), ModelError> {
+        let mut parts = Vec::with_capacity(run.len());
+        let mut ids: Vec<TokenId> = Vec::new();
+        let mut wanted = Vec::new();
+        for step in run.iter() {
+            let state = gpu_state(step.state, &self.shape, &self.device)?;
+            let start = ids.len();
+            ids.extend_from_slice(step.tokens);
+            wanted.extend(rows_wanted(step.rows, step.tokens.len()).map(|row| start + row));
+            parts.push(Part { state, rows: start..ids.len() });
+        }
+        let mut scratch = self.prefill.lock().unwrap_or_else(PoisonError::into_inner);
+        let s = match &mut *scratch {
+            Some(s) if s.ids.len >= ids.len() * 4 => s,
+            held => {
+                // As large as any step can be: a chunk of a prompt is the usual case.
+                *held = None;
+                let (max, acts) = (self.options.max_batch_tokens, self.options.activations);
+                held.insert(PrefillScratch::new(&self.device, &self.shape, acts, max)?)
+            }
+        };
+        let ids_slice = s.ids.buffer.slice(s.ids.offset..s.ids.offset + ids.len() * 4);
+        self.device.write(&ids_slice, bytemuck::cast_slice(&ids))?;
+        let prefill = Prefill {
+            kernels: &self.kernels,
+            shape: &self.shape,
+            weights: &self.weights,
+            s,
+            parts: &parts,
+            n_tokens: ids.len(),
+        };
+        // Logits in groups: a row of the 35B's vocabulary is a megabyte.
+        let (first, others) = wanted.split_at(wanted.len().min(FEW_TOKENS));
+        let commands = prefill.step(first, &self.decode.x, &self.decode.logits)?;
+        self.device.submit(&commands)?;
+        self.read_logits(0..first.len(), out)?;
+        for wanted in others.chunks(FEW_TOKENS) {
+            let commands = prefill.logits(wanted, &self.decode.x, &self.decode.logits)?;
+            self.device.submit(&commands)?;
+            self.read_logits(0..wanted.len(), out)?;
+        }
+        drop(parts);
+        for step in run {
+            let n_tokens = step.tokens.len();
+            gpu_state_mut(step.state, &self.shape, &self.device)?.len += n_tokens;
+        }
+        Ok(())
+    }
+
+    /// Rows of the logits that the last submission left on the device.
+    fn read_logits(&self, rows: Range<usize>, out: &mut Logits) -> Result<(), ModelError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let vocab_size = self.shape.vocab_size;
+        let start = out.values.len();
+        out.values.resize(start + rows.len() * vocab_size, 0.0);
+        let logits = &self.decode.logits;
+        let at = logits.offset + rows.start * vocab_size * 4;
+        let rows = logits.buffer.slice(at..at + rows.len() * vocab_size * 4);
+        self.device.read(&rows, bytemuck::cast_slice_mut(&mut out.values[start..]))?;
         Ok(())
     }
 
@@ -178,6 +245,15 @@ impl GpuModel {
         self.device.write(&slice, bytemuck::cast_slice(&table))?;
         *held = Some(slice.clone());
         Ok(slice)
+    }
+}
+
+/// The rows of a step of `n_tokens` whose logits are wanted.
+fn rows_wanted(rows: Rows, n_tokens: usize) -> Range<usize> {
+    match rows {
+        Rows::None => 0..0,
+        Rows::Last => n_tokens - 1..n_tokens,
+        Rows::All => 0..n_tokens,
     }
 }
 
@@ -216,29 +292,25 @@ impl Model for GpuModel {
 
     fn forward(&mut self, batch: &mut [Step<'_>], out: &mut Logits) -> Result<(), ModelError> {
         self.check(batch)?;
-        let vocab_size = self.shape.vocab_size;
-        out.vocab_size = vocab_size;
+        out.vocab_size = self.shape.vocab_size;
         out.values.clear();
-        for step in batch {
-            let state = gpu_state_mut(step.state, &self.shape, &self.device)?;
-            let mut left = step.tokens.len();
-            for tokens in step.tokens.chunks(FEW_TOKENS) {
-                self.few(state, tokens, step.advance)?;
-                left -= tokens.len();
-                let rows = match step.rows {
-                    Rows::All => 0..tokens.len(),
-                    Rows::Last if left == 0 => tokens.len() - 1..tokens.len(),
-                    Rows::None | Rows::Last => continue,
-                };
-                let start = out.values.len();
-                out.values.resize(start + rows.len() * vocab_size, 0.0);
-                let row_bytes = vocab_size * 4;
-                let logits = &self.decode.logits;
-                let at = logits.offset + rows.start * row_bytes;
-                let rows = logits.buffer.slice(at..at + rows.len() * row_bytes);
-                let values = bytemuck::cast_slice_mut(&mut out.values[start..]);
-                self.device.read(&rows, values)?;
+        // Runs of committed steps with many tokens in all go together, what is tentative or short
+        // by itself; the logits come in the order of the batch.
+        let mut rest = batch;
+        while !rest.is_empty() {
+            let n_committed =
+                rest.iter().take_while(|step| step.advance == Advance::Commit).count();
+            let n_tokens: usize = rest[..n_committed].iter().map(|step| step.tokens.len()).sum();
+            let (run, after) = if n_tokens > 1 && (n_committed > 1 || n_tokens > FEW_TOKENS) {
+                rest.split_at_mut(n_committed)
+            } else {
+                rest.split_at_mut(1)
+            };
+            match run {
+                [step] if step.tokens.len() <= FEW_TOKENS => self.few(step, out)?,
+                run => self.many(run, out)?,
             }
+            rest = after;
         }
         Ok(())
     }

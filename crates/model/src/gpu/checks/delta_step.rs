@@ -12,22 +12,22 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// Random inputs of one layer, and what the recurrence makes of them.
-struct Problem {
-    shape: Shape,
-    position: usize,
-    u: Vec<f32>,
+pub(super) struct Problem {
+    pub(super) shape: Shape,
+    pub(super) position: usize,
+    pub(super) u: Vec<f32>,
     /// Rows of `u` before the step, oldest first.
-    before: Vec<f32>,
-    a: Vec<f32>,
-    b: Vec<f32>,
-    conv1d: Vec<f32>,
-    decay: Vec<f32>,
-    dt_bias: Vec<f32>,
-    state: Vec<f32>,
+    pub(super) before: Vec<f32>,
+    pub(super) a: Vec<f32>,
+    pub(super) b: Vec<f32>,
+    pub(super) conv1d: Vec<f32>,
+    pub(super) decay: Vec<f32>,
+    pub(super) dt_bias: Vec<f32>,
+    pub(super) state: Vec<f32>,
 }
 
 impl Problem {
-    fn draw(rng: &mut Rng, n_tokens: usize) -> Self {
+    pub(super) fn draw(rng: &mut Rng, n_tokens: usize) -> Self {
         let n_k_heads = rng.range(1, 3);
         let shape = Shape {
             n_k_heads,
@@ -54,7 +54,7 @@ impl Problem {
     }
 
     /// The first `n_tokens` tokens: outputs `[n_tokens, n_v_heads, v_head_dim]` and the state.
-    fn expected(&self, n_tokens: usize) -> (Vec<f64>, Vec<f64>) {
+    pub(super) fn expected(&self, n_tokens: usize) -> (Vec<f64>, Vec<f64>) {
         let shape = &self.shape;
         let channels = ops::conv_channels(shape);
         let taps = shape.conv_kernel;

@@ -5,6 +5,8 @@
 //! is from the reference, in units of what rounding allows.
 
 mod attention_decode;
+mod attention_prefill;
+mod delta_prefill;
 mod delta_step;
 mod gemm;
 mod gemv;
@@ -25,7 +27,9 @@ pub fn table() -> Vec<Check> {
         norm::CHECKS,
         gemv::CHECKS,
         delta_step::CHECKS,
+        delta_prefill::CHECKS,
         attention_decode::CHECKS,
+        attention_prefill::CHECKS,
         moe_decode::CHECKS,
         gemm::CHECKS,
         moe_prefill::CHECKS,

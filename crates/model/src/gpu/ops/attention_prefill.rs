@@ -35,11 +35,6 @@ impl AttentionScratch {
         })
     }
 
-    /// Bytes that [`Self::new`] allocates.
-    pub(crate) fn bytes(shape: &Shape, activations: Activations, max_tokens: usize) -> usize {
-        Self::sizes(shape, activations, max_tokens).iter().sum()
-    }
-
     fn sizes(shape: &Shape, activations: Activations, max_tokens: usize) -> [usize; 2] {
         let q = shape.n_kv_heads * n_rows(shape, max_tokens) * shape.head_dim * activations.size();
         // More tokens have fewer parts, so the largest step need not be the one with most.
@@ -125,8 +120,8 @@ pub(crate) fn attention_prefill(
     let part_o = parts.slice(start..start + o_bytes);
     let part_m = parts.slice(start + o_bytes..start + scratch.parts.len);
     let kernel = kernels.get("attention_prefill", "attention_prefill", &defines)?;
-    let buffers =
-        [&scratch.q, &cache.k, &cache.v, qg, step.seq, &part_o, &part_m, step.out].map(Clone::clone);
+    let buffers = [&scratch.q, &cache.k, &cache.v, qg, step.seq, &part_o, &part_m, step.out]
+        .map(Clone::clone);
     let grid = Grid::new([n_rows / ROWS, shape.n_kv_heads, n_splits], threads(kernels));
     commands.dispatch(&kernel, grid, &buffers, &params);
     if n_splits > 1 {

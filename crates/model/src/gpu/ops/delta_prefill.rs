@@ -58,11 +58,6 @@ impl DeltaScratch {
         })
     }
 
-    /// Bytes that [`Self::new`] allocates.
-    pub(crate) fn bytes(shape: &Shape, activations: Activations, max_tokens: usize) -> usize {
-        Self::sizes(shape, activations, max_tokens).iter().sum()
-    }
-
     /// In the order of the members; whole chunks, so multiples of 128 bytes.
     fn sizes(shape: &Shape, activations: Activations, max_tokens: usize) -> [usize; 11] {
         let padded = max_tokens.next_multiple_of(CHUNK);
@@ -125,9 +120,8 @@ pub(crate) fn delta_prefill(
     };
 
     let items = padded / TOKENS * (2 * shape.n_k_heads + shape.n_v_heads);
-    let inputs = [
-        u, b, a, conv1d, decay, dt_bias, seq, &state.ring, &s.q, &s.k, &s.kt, &s.v, &s.beta, &s.g,
-    ];
+    let inputs =
+        [u, b, a, conv1d, decay, dt_bias, seq, &state.ring, &s.q, &s.k, &s.kt, &s.v, &s.beta, &s.g];
     dispatch("delta_inputs", Grid::linear(items.div_ceil(2), 64), &inputs)?;
 
     let per_head = Grid::new([padded / CHUNK, shape.n_v_heads, 1], 128);
@@ -138,9 +132,8 @@ pub(crate) fn delta_prefill(
     dispatch("delta_ring", channels, &[u, seq, &state.ring])?;
 
     let slices = Grid::new([shape.v_head_dim / columns, shape.n_v_heads, 1], 256);
-    let chunks = [
-        &s.q, &s.k, &s.kt, &s.v, &s.beta, &s.decays, &s.rests, &s.t, &s.p, &state.state, &s.o,
-    ];
+    let chunks =
+        [&s.q, &s.k, &s.kt, &s.v, &s.beta, &s.decays, &s.rests, &s.t, &s.p, &state.state, &s.o];
     dispatch("delta_chunks", slices, &chunks)?;
 
     let heads = Grid::linear((n_tokens * shape.n_v_heads).div_ceil(4), 128);

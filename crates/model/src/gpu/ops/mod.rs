@@ -1,6 +1,8 @@
 //! One function a kernel: it knows the geometry, checks the shapes and records the dispatch.
 
 mod attention_decode;
+mod attention_prefill;
+mod delta_prefill;
 mod delta_step;
 mod gemm;
 mod gemv;
@@ -12,6 +14,8 @@ mod norm;
 pub(crate) use attention_decode::{
     AttentionDecode, HeadNorms, KvRows, attention_decode, parts_floats,
 };
+pub(crate) use attention_prefill::{AttentionPrefill, AttentionScratch, attention_prefill};
+pub(crate) use delta_prefill::{DeltaPrefill, DeltaScratch, delta_prefill};
 pub(crate) use delta_step::{
     CONV_RING, DeltaStash, DeltaState, DeltaStep, DeltaVectors, conv_channels, delta_commit,
     delta_step, n_slices,
