@@ -220,7 +220,11 @@ kernel void attention_prefill(device const act*  q      [[buffer(0)]],   // as q
             panel_mma_nn(o, a, rows + k * 16 * PITCH, PITCH);
         }
     }
-    LILY_UNROLL for (uint r = 0; r < SG_ROWS / 8; ++r) { l[r] = row_sum(l[r]); }
+    float scale[SG_ROWS / 8];
+    LILY_UNROLL for (uint r = 0; r < SG_ROWS / 8; ++r) {
+        l[r] = row_sum(l[r]);
+        scale[r] = 1.0f / l[r];
+    }
 
     LILY_UNROLL for (uint i = 0; i < TILE_COUNT(SG_ROWS, HEAD_DIM); ++i) {
         const uint r = tile_row(o, i, 0) / 8;
@@ -231,13 +235,13 @@ kernel void attention_prefill(device const act*  q      [[buffer(0)]],   // as q
             const ulong head = ulong(t) * N_HEADS + kv * GROUP + row % GROUP;
 #if !SPLIT
             const float gate = sigmoid(float(qg[(head * 2 + 1) * HEAD_DIM + col]));
-            out[head * HEAD_DIM + col] = act(tile_get(o, i) / l[r] * gate);
+            out[head * HEAD_DIM + col] = act(tile_get(o, i) * scale[r] * gate);
 #else
-            const ulong part = ulong(tg.z) * p.n_tokens * N_HEADS + head;
-            part_o[part * HEAD_DIM + col] = tile_get(o, i);
+            const ulong at = ulong(tg.z) * p.n_tokens * N_HEADS + head;
+            part_o[at * HEAD_DIM + col] = tile_get(o, i);
             if (col == 0) {
-                part_m[part * 2] = m[r];
-                part_m[part * 2 + 1] = l[r];
+                part_m[at * 2] = m[r];
+                part_m[at * 2 + 1] = l[r];
             }
 #endif
         }

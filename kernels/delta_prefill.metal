@@ -13,7 +13,8 @@
 //
 // T is applied to R, not to V and K apart: then the difference of value and prediction is formed in f32
 // and the only operands that are rounded for the products are Q, K, S, R, N, T and P. G, A, the
-// solve, R, N, O and the state that is carried are f32 in both modes.
+// solve, R, N, O and the state that is carried are f32 in both modes. With bf16 operands O and S are off by
+// 3.4e-3 of their norm after 150 tokens and after 1000 (f32: 2e-7), as much as rounding u and out costs.
 //
 // delta_inputs     convolution, norms and gates; q, k, v as the blocks of panel.h, k also transposed,
 //                  padded with zeros to whole chunks, which leave the state as it is
@@ -354,7 +355,8 @@ kernel void delta_chunks(device const act*   q     [[buffer(0)]],
         }
         device const act* tp = (is_query ? ps : ts) + ((ulong(hv) * n_chunks + chunk) * (CHUNK / 8) + row0 / 8) * 4 * PANEL;
         if (!is_query) {
-            device const act* values = v + (ulong(hv) * (p.n_padded / 8) + (chunk * CHUNK + row0) / 8) * (V_HEAD_DIM / 16) * PANEL;
+            device const act* values = v
+                + (ulong(hv) * (p.n_padded / 8) + (chunk * CHUNK + row0) / 8) * (V_HEAD_DIM / 16) * PANEL;
             LILY_UNROLL for (uint i = 0; i < TILE_COUNT(16, COLUMNS); ++i) {
                 const uint row = tile_row(x, i, lane);
                 const uint col = tile_col(x, i, lane);

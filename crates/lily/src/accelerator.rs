@@ -9,14 +9,39 @@ use std::sync::Arc;
 /// The GPU or the simulator; `None` stands for the CPU.
 pub(crate) fn open(device: Device) -> Result<Option<Arc<dyn lily_device::Device>>> {
     match device {
-        Device::Cpu | Device::Auto => Ok(None),
+        Device::Cpu => Ok(None),
+        Device::Auto => Ok(best()),
         Device::Sim => sim().map(Some),
         Device::Cuda => cuda().map(Some),
         Device::Metal => metal().map(Some),
     }
 }
 
-/// "NVIDIA H200, sm_90, 139.8 GiB"
+/// The best that is known to work. Metal is not: its kernels ran in the simulator and on NVIDIA, but
+/// its host code never did, so it has to be asked for.
+fn best() -> Option<Arc<dyn lily_device::Device>> {
+    match cuda() {
+        Ok(device) => Some(device),
+        Err(error) => {
+            tracing::debug!("computing on the CPU: {error:#}");
+            None
+        }
+    }
+}
+
+/// Tokens of a prompt that are read at once: a GPU wants many, while `cpu` keeps a CPU responsive.
+pub(crate) fn chunk_tokens(device: Device, cpu: usize) -> usize {
+    match device {
+        Device::Cpu | Device::Sim => cpu,
+        Device::Auto if best().is_none() => cpu,
+        Device::Auto | Device::Cuda | Device::Metal => GPU_CHUNK_TOKENS,
+    }
+}
+
+/// Fills the tiles of 256 experts; 0.1 s on an H200.
+const GPU_CHUNK_TOKENS: usize = 1024;
+
+/// Name, version and memory: `NVIDIA H200, sm_90, …`.
 pub(crate) fn line(info: &DeviceInfo) -> String {
     format!("{}, {}, {}", info.name, info.version, crate::output::bytes(info.memory_bytes))
 }

@@ -265,12 +265,11 @@ impl Row {
 
 fn table(report: &Report) -> Result<String> {
     let mut out = String::new();
-    match &report.device {
-        Some(device) => writeln!(out, "{}, {}\n{device}", report.model, report.compute)?,
-        None => {
-            writeln!(out, "{}, {} threads, {}", report.model, report.n_threads, report.compute)?;
-            writeln!(out, "{}", report.machine.line())?;
-        }
+    if let Some(device) = &report.device {
+        writeln!(out, "{}, {}\n{device}", report.model, report.compute)?;
+    } else {
+        writeln!(out, "{}, {} threads, {}", report.model, report.n_threads, report.compute)?;
+        writeln!(out, "{}", report.machine.line())?;
     }
     if let Some(rate) = report.memory_gb_per_s {
         writeln!(out, "memory is read at {rate:.1} GB/s by as many threads")?;

@@ -4,6 +4,7 @@ mod render;
 mod repl;
 mod transcript;
 
+use crate::accelerator;
 use crate::args::{ChatArgs, Cli, Compute, Switch};
 use crate::load;
 use crate::output::{self, note, rate, seconds};
@@ -103,13 +104,14 @@ fn start(args: &ChatArgs) -> Result<Session> {
     if let Some(system) = &args.system {
         messages.push(Message::text(Role::System, system_text(system)?));
     }
-    let loaded = load::load(&args.model, Compute::Int8, PREFILL_CHUNK_TOKENS)?;
+    let chunk = accelerator::chunk_tokens(args.model.device, PREFILL_CHUNK_TOKENS);
+    let loaded = load::load(&args.model, Compute::Int8, chunk)?;
     let text = load::need_text(loaded.text, &loaded.name)?;
     let config = EngineConfig {
         context_tokens: load::context_tokens(args.ctx, &loaded.shape)?,
         max_running: 1,
         max_queued: 1,
-        prefill_chunk_tokens: PREFILL_CHUNK_TOKENS,
+        prefill_chunk_tokens: chunk,
     };
     let sampling = Sampling {
         temperature: args.sampling.temp,

@@ -31,9 +31,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     if let Some(device) = args.device {
         let test = device::run(device, args)?;
         if args.json {
-            output::json(&test)?
+            output::json(&test)?;
         } else {
-            output::print(&test.text())?
+            output::print(&test.text())?;
         }
         ensure!(test.passed(), "the device does not compute what it should");
         return Ok(());

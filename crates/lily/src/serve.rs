@@ -1,5 +1,6 @@
 //! The API server: start, say where, drain on Ctrl-C.
 
+use crate::accelerator;
 use crate::args::{Compute, ServeArgs, VERSION};
 use crate::load;
 use crate::output;
@@ -27,7 +28,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let listener = runtime.block_on(bind(&args.host, args.port))?;
 
     let max_running = usize::from(args.max_running);
-    let loaded = load::load(&args.model, Compute::Int8, PREFILL_CHUNK_TOKENS + max_running)?;
+    let chunk = accelerator::chunk_tokens(args.model.device, PREFILL_CHUNK_TOKENS);
+    let loaded = load::load(&args.model, Compute::Int8, chunk + max_running)?;
     let mut text = load::need_text(loaded.text, &loaded.name)?;
     for defaults in [&mut text.defaults.thinking, &mut text.defaults.plain] {
         let given = &args.sampling;
@@ -44,7 +46,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         context_tokens: load::context_tokens(args.ctx, &loaded.shape)?,
         max_running,
         max_queued: args.max_queued.into(),
-        prefill_chunk_tokens: PREFILL_CHUNK_TOKENS,
+        prefill_chunk_tokens: chunk,
     };
     let engine = Engine::start(loaded.model, text, config);
     let name = args.name.clone().unwrap_or_else(|| loaded.name.clone());

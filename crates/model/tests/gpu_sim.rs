@@ -1,9 +1,6 @@
-//! The GPU forward pass in the simulator: every kernel against plain loops, and the tiny
-//! checkpoints against their goldens and the CPU.
+//! The differential table in the simulator: every kernel against plain loops.
 
 #![cfg(unix)]
-
-mod support;
 
 use lily_device::Device;
 use lily_device::sim::{SimDevice, SimOptions};
@@ -13,7 +10,7 @@ use std::sync::Arc;
 
 fn sim(checked: bool, seed: u64) -> Arc<dyn Device> {
     let cache_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim-kernels");
-    let options = SimOptions { checked, seed, ..SimOptions::new(cache_dir) };
+    let options = SimOptions { checked, seed, threads: 2, ..SimOptions::new(cache_dir) };
     Arc::new(SimDevice::new(options).expect("a C++ compiler is installed"))
 }
 
@@ -40,5 +37,13 @@ fn run_table(device: &Arc<dyn Device>, seed: u64, n: u64) {
 
 #[test]
 fn kernels_agree_with_plain_loops() {
-    run_table(&sim(false, 1), 1, 4);
+    run_table(&sim(false, 0), 1, 8);
+}
+
+/// Every access, barrier and SIMD operation watched, in shuffled orders.
+#[test]
+fn kernels_touch_only_what_they_may() {
+    for seed in 1..=2 {
+        run_table(&sim(true, seed), 100 + seed, 2);
+    }
 }

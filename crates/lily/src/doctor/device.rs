@@ -16,6 +16,7 @@ use lily_model::{
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 type Dev = Arc<dyn lily_device::Device>;
@@ -103,18 +104,16 @@ fn compile(device: &Dev, info: &DeviceInfo) -> Result<Vec<Compiled>> {
             .context("the kernels could not be listed")?;
         sources.extend(listed);
     }
-    let mut compiled: Vec<Compiled> = sources
-        .iter()
-        .map(|source| {
-            let start = Instant::now();
-            let error = device.kernel(source).err().map(|error| error.to_string());
-            let ms = start.elapsed().as_secs_f64() * 1e3;
-            Compiled { kernel: format!("{}.{}", source.file, source.entry), ms, error }
-        })
-        .collect();
+    let start = Instant::now();
+    let mut compiled: Vec<Compiled> = in_parallel(&sources, |source| {
+        let start = Instant::now();
+        let error = device.kernel(source).err().map(|error| error.to_string());
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        Compiled { kernel: format!("{}.{}", source.file, source.entry), ms, error }
+    });
     compiled.sort_by(|a, b| b.ms.total_cmp(&a.ms));
-    let total: f64 = compiled.iter().map(|kernel| kernel.ms).sum();
-    output::status(&format!("{} kernels compiled in {:.1} s", compiled.len(), total / 1e3));
+    let seconds = start.elapsed().as_secs_f64();
+    output::status(&format!("{} kernels compiled in {seconds:.1} s", compiled.len()));
     Ok(compiled)
 }
 
@@ -123,39 +122,65 @@ fn run_checks(device: &Dev, args: &DoctorArgs) -> Vec<Checked> {
         Some(text) => check.name.contains(text.as_str()),
         None => true,
     };
-    checks::table()
-        .into_iter()
-        .filter(wanted)
-        .map(|check| {
-            let mut checked =
-                Checked { check: check.name, cases: 0, worst: 0.0, failures: Vec::new() };
-            for seed in args.seed..args.seed + u64::from(args.cases) {
-                checked.cases += 1;
-                match checks::run(&check, device, seed, 1) {
-                    Ok(cases) => {
-                        for case in cases {
-                            let part =
-                                if case.error > 0.0 { case.error / case.tolerance } else { 0.0 };
-                            checked.worst = checked.worst.max(part);
-                            if !case.passed() {
-                                checked.failures.push(format!(
-                                    "seed {seed}: {}: off by {:.3e}, allowed {:.3e}",
-                                    case.what, case.error, case.tolerance
-                                ));
-                            }
-                        }
-                    }
-                    Err(error) => checked.failures.push(format!("seed {seed}: {error}")),
-                }
+    let table: Vec<checks::Check> = checks::table().into_iter().filter(wanted).collect();
+    in_parallel(&table, |check| {
+        let checked = run_check(device, args, check);
+        let state = if checked.failures.is_empty() { "ok" } else { "FAILED" };
+        output::status(&format!(
+            "{:<44} {state}, {} cases, at most {:.2} of the allowed error",
+            checked.check, checked.cases, checked.worst
+        ));
+        checked
+    })
+}
+
+fn run_check(device: &Dev, args: &DoctorArgs, check: &checks::Check) -> Checked {
+    let mut checked = Checked { check: check.name, cases: 0, worst: 0.0, failures: Vec::new() };
+    for seed in args.seed..args.seed + u64::from(args.cases) {
+        checked.cases += 1;
+        let cases = match checks::run(check, device, seed, 1) {
+            Ok(cases) => cases,
+            Err(error) => {
+                checked.failures.push(format!("seed {seed}: {error}"));
+                continue;
             }
-            let state = if checked.failures.is_empty() { "ok" } else { "FAILED" };
-            output::status(&format!(
-                "{:<44} {state}, {} cases, at most {:.2} of the allowed error",
-                checked.check, checked.cases, checked.worst
-            ));
-            checked
-        })
-        .collect()
+        };
+        for case in cases {
+            let part = if case.error > 0.0 { case.error / case.tolerance } else { 0.0 };
+            checked.worst = checked.worst.max(part);
+            if !case.passed() {
+                checked.failures.push(format!(
+                    "seed {seed}: {}: off by {:.3e}, allowed {:.3e}",
+                    case.what, case.error, case.tolerance
+                ));
+            }
+        }
+    }
+    checked
+}
+
+/// The results in order. Each case compiles kernels of its own shape, which takes longer than
+/// running them.
+fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let n_threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut done = Vec::new();
+        loop {
+            let idx = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(idx) else { return done };
+            done.push((idx, work(item)));
+        }
+    };
+    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..n_threads).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().expect("checks report failures, they do not panic"))
+            .collect()
+    });
+    results.sort_by_key(|(idx, _)| *idx);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 impl Demo {
@@ -306,11 +331,11 @@ impl DeviceTest {
         let mut out = String::new();
         for kernel in self.kernels.iter().filter(|kernel| kernel.error.is_some()) {
             let error = kernel.error.as_deref().unwrap_or_default();
-            out.push_str(&format!("{} does not compile: {error}\n", kernel.kernel));
+            let _ = writeln!(out, "{} does not compile: {error}", kernel.kernel);
         }
         for check in &self.checks {
             for failure in &check.failures {
-                out.push_str(&format!("{}: {failure}\n", check.check));
+                let _ = writeln!(out, "{}: {failure}", check.check);
             }
         }
         out.push_str(&self.summary);

@@ -82,12 +82,12 @@ impl Kernels {
         source.defines.clone_from(&self.constants);
         source.defines.extend_from_slice(defines);
         // A poisoned map holds whole kernels or none.
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = compiled.get(&source) {
+        let lock = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = lock().get(&source) {
             return Ok(kernel.clone());
         }
         let kernel = self.device.kernel(&source)?;
-        compiled.insert(source, kernel.clone());
+        lock().insert(source, kernel.clone());
         Ok(kernel)
     }
 }

@@ -5,12 +5,13 @@ use super::model::{GpuModel, GpuOptions};
 use super::ops::{DeltaVectors, GpuMoe, HeadNorms, conv_channels};
 use super::{Activations, Format, GpuExperts, GpuMatrix};
 use crate::{Advance, Logits, Model, ModelError, Rows, Step};
-use lily_device::{Buffer, Device, DeviceInfo, KernelSource, ListingDevice};
+use lily_device::{Buffer, Device, DeviceError, DeviceInfo, KernelSource, ListingDevice};
 use lily_weights::{FloatType, Shape};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Tokens of the largest step that is recorded: more than one tile of everything.
-const TOKENS: usize = 256;
+const TOKENS: usize = 2048;
 
 /// Every kernel that a model of this shape, quantised to `bits` in groups of `group` (routers to 8
 /// bits), asks of a device like `info`: decode, prefill, commit and rollback.
@@ -25,19 +26,27 @@ pub fn all_kernels(
     activations: Activations,
 ) -> Result<Vec<KernelSource>, ModelError> {
     let shape = Shape { n_layers: shape.full_attention_interval, ..shape.clone() };
+    let nothing = ListingDevice::new(info.clone()).alloc(16, "nothing")?;
+    let format = |bits| Format { bits, group, dtype: FloatType::Bf16 };
+    let maker = Maker { nothing, format: format(bits), router: format(8) };
+    let weights = maker.model(&shape);
+    needed(info, &shape, weights, GpuOptions { activations, max_batch_tokens: TOKENS })
+}
+
+/// The kernels that a model with these weights asks for.
+pub(super) fn needed(
+    info: &DeviceInfo,
+    shape: &Shape,
+    weights: GpuWeights,
+    options: GpuOptions,
+) -> Result<Vec<KernelSource>, ModelError> {
     let listing = Arc::new(ListingDevice::new(info.clone()));
     let device: Arc<dyn Device> = Arc::clone(&listing) as Arc<dyn Device>;
-    let format = |bits| Format { bits, group, dtype: FloatType::Bf16 };
-    let maker =
-        Maker { nothing: device.alloc(16, "nothing")?, format: format(bits), router: format(8) };
-    let weights = maker.model(&shape);
-    let options = GpuOptions { activations, max_batch_tokens: TOKENS };
-    let mut model = GpuModel::from_parts(device, shape, weights, 0, options)?;
-
+    let mut model = GpuModel::from_parts(device, shape.clone(), weights, 0, options)?;
     let mut state = model.new_state(4 * TOKENS)?;
     let mut out = Logits::default();
     let mut step = |model: &mut GpuModel, n_tokens: usize, rows, advance| {
-        let tokens = vec![0; n_tokens];
+        let tokens = vec![0; n_tokens.min(model.max_batch_tokens())];
         let step = Step { state: &mut state, tokens: &tokens, rows, advance };
         model.forward(&mut [step], &mut out)?;
         if advance == Advance::Tentative {
@@ -45,12 +54,33 @@ pub fn all_kernels(
         }
         Ok::<(), ModelError>(())
     };
-    for n_tokens in [1, 2, 8, 16, 64, TOKENS] {
+    // Tile heights depend on the number of tokens.
+    for n_tokens in [1, 2, 8, 16, 32, 64, TOKENS] {
         step(&mut model, n_tokens, Rows::Last, Advance::Commit)?;
     }
     step(&mut model, 4, Rows::All, Advance::Tentative)?;
     model.decode_greedy(&mut state, 0, 1)?;
     Ok(listing.listed())
+}
+
+/// Compiles them all, several at a time.
+pub(super) fn compile(
+    device: &Arc<dyn Device>,
+    sources: &[KernelSource],
+) -> Result<(), ModelError> {
+    let n_threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+            device.kernel(source)?;
+        }
+        Ok::<(), DeviceError>(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..n_threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("compilers do not panic"))
+    })?;
+    Ok(())
 }
 
 /// Weights without bytes.

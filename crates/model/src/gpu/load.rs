@@ -9,7 +9,7 @@ use lily_weights::{
 };
 use std::sync::Arc;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct GpuWeights {
     pub(super) embed_tokens: GpuMatrix,
     pub(super) layers: Vec<GpuLayer>,
@@ -18,7 +18,7 @@ pub(super) struct GpuWeights {
     pub(super) lm_head: GpuMatrix,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct GpuLayer {
     pub(super) input_norm: Slice,
     pub(super) mixer: GpuMixer,
@@ -26,13 +26,13 @@ pub(super) struct GpuLayer {
     pub(super) moe: GpuMoe,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum GpuMixer {
     GatedDeltaNet(GpuDelta),
     Attention(GpuAttention),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct GpuDelta {
     pub(super) in_proj_qkv: GpuMatrix,
     pub(super) in_proj_z: GpuMatrix,
@@ -42,7 +42,7 @@ pub(super) struct GpuDelta {
     pub(super) vectors: DeltaVectors,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct GpuAttention {
     pub(super) q_proj: GpuMatrix,
     pub(super) k_proj: GpuMatrix,

@@ -1,6 +1,7 @@
 //! A checkpoint on a device.
 
 use super::decode::{Decode, DecodeScratch, FEW_TOKENS, Next};
+use super::listing;
 use super::load::GpuWeights;
 use super::ops;
 use super::prefill::{Part, Prefill, PrefillScratch};
@@ -39,7 +40,7 @@ pub struct GpuModel {
 }
 
 impl GpuModel {
-    /// Brings the weights to the device and compiles the kernels of a decode step.
+    /// Brings the weights to the device and compiles every kernel that they need.
     ///
     /// # Errors
     /// [`ModelError::Device`]: too little memory, or a kernel that does not compile.
@@ -50,6 +51,8 @@ impl GpuModel {
         options: GpuOptions,
     ) -> Result<Self, ModelError> {
         let (gpu_weights, weight_bytes) = GpuWeights::upload(&device, weights)?;
+        let sources = listing::needed(device.info(), &shape, gpu_weights.clone(), options)?;
+        listing::compile(&device, &sources)?;
         Self::from_parts(device, shape, gpu_weights, weight_bytes, options)
     }
 
