@@ -1,6 +1,7 @@
 //! The GPU forward pass in the simulator against the goldens and the CPU.
 
 #![cfg(unix)]
+#![allow(clippy::print_stdout, reason = "figures for whoever reads the log")]
 
 mod support;
 

@@ -1,6 +1,7 @@
 //! The differential table in the simulator: every kernel against plain loops.
 
 #![cfg(unix)]
+#![allow(clippy::print_stdout, reason = "figures for whoever reads the log")]
 
 use lily_device::Device;
 use lily_device::sim::{SimDevice, SimOptions};
