@@ -166,7 +166,7 @@ template <typename T, uint M> inline void panel_load(thread Panel<T, M>& p, devi
         LILY_UNROLL for (uint i = 0; i < 4; ++i) { p.v[r][i / 2].thread_elements()[i % 2] = T(x[i]); }
     }
 }
-template <typename T, uint M, uint N> inline void panel_from(thread Panel<T, M>& p, thread const Tile<M, N>& t, uint n) {
+template <typename T, uint M, uint N> inline void panel_from(thread Panel<T, M>& p, thread Tile<M, N>& t, uint n) {
     LILY_UNROLL for (uint r = 0; r < M / 8; ++r) {
         LILY_UNROLL for (uint i = 0; i < 4; ++i) {
             p.v[r][i / 2].thread_elements()[i % 2] = T(t.v[r][2 * n + i / 2].thread_elements()[i % 2]);

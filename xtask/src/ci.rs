@@ -1,6 +1,6 @@
 //! What CI runs, cheap checks first.
 
-use crate::lint;
+use crate::{lint, mac_link};
 use anyhow::{Context, Result, ensure};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -27,6 +27,10 @@ pub(crate) fn run() -> Result<()> {
     } else {
         gaps.push(Gap("the aarch64-apple-darwin target could not be fetched: not type-checked"));
     }
+    step(
+        "kernels with address spaces",
+        &["cargo", "run", "--quiet", "--package", "xtask", "--", "typecheck"],
+    )?;
     step("unit and property tests", &["cargo", "test", "--workspace", "--all-targets"])?;
     step("kernels for NVIDIA", &["cargo", "run", "--quiet", "--package", "xtask", "--", "nvrtc"])?;
     step("documentation tests", &["cargo", "test", "--workspace", "--doc"])?;
@@ -35,6 +39,14 @@ pub(crate) fn run() -> Result<()> {
         &["cargo", "doc", "--workspace", "--no-deps", "--document-private-items"],
     )?;
     step("release build", &["cargo", "build", "--release"])?;
+    if !darwin_is_installed() {
+        gaps.push(Gap("the aarch64-apple-darwin target could not be fetched: not linked"));
+    } else if mac_link::available() {
+        let link = ["cargo", "run", "--quiet", "--package", "xtask", "--", "mac-link"];
+        step("executable for macOS", &link)?;
+    } else {
+        gaps.push(Gap("zig could not be fetched: the macOS executable was not linked"));
+    }
     step("user checks", &["python3", "tests/clients/user_checks.py"])?;
     step(
         "template renderer",

@@ -15,6 +15,9 @@ mod error;
 mod kernel;
 mod listing;
 mod memory;
+#[cfg(target_os = "macos")]
+pub mod metal;
+pub mod metal_plan;
 #[cfg(unix)]
 pub mod sim;
 pub mod source;

@@ -1,7 +1,7 @@
 //! Every kernel of the product, for compilers that run without the machine.
 //!
 //! `kernels cuda sm_80 sm_90` compiles them with NVRTC (`LILY_NVRTC` or the usual places);
-//! `kernels texts DIR` writes the expanded sources for a Mac with each of its tile bodies.
+//! `kernels texts DIR` writes the expanded sources for a Mac, ready for `kernels/shim/typecheck.h`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers")]
 
@@ -112,19 +112,22 @@ fn cuda(archs: &[String]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One file per kernel file and set of defines; kernels that share both share the file.
+/// One file per kernel file and set of defines; kernels that share both share the file. Arrays in
+/// threadgroup memory become what a C++ compiler accepts inside a function.
 fn texts(dir: &str) -> Result<(), Box<dyn Error>> {
     let mut written: Vec<String> = Vec::new();
-    for tile in [TileBody::Simdgroup, TileBody::Tensor] {
-        for kernel in kernels(&described(DeviceKind::Metal, tile))? {
-            let text = source::expand(&kernel, true)?;
-            if written.contains(&text) {
-                continue;
-            }
-            let path = format!("{dir}/{:04}-{}.metal", written.len(), kernel.file);
-            std::fs::write(path, &text)?;
-            written.push(text);
+    for kernel in kernels(&described(DeviceKind::Metal, TileBody::Simdgroup))? {
+        let mut text = source::expand(&kernel, false)?;
+        for array in source::threadgroup_arrays(&text).into_iter().rev() {
+            let start = array.range.start;
+            text.replace_range(start..start + "threadgroup".len(), "LILY_THREADGROUP_ARRAY");
         }
+        if written.contains(&text) {
+            continue;
+        }
+        let path = format!("{dir}/{:04}-{}.metal", written.len(), kernel.file);
+        std::fs::write(path, format!("using namespace metal;\n{text}"))?;
+        written.push(text);
     }
     println!("{} texts", written.len());
     Ok(())

@@ -121,7 +121,10 @@ impl Uploader {
     }
 
     fn region(&mut self, region: &Region, label: &str) -> Result<Slice, DeviceError> {
-        if !self.device.info().unified_memory || !region.range.start.is_multiple_of(ALIGNMENT) {
+        let info = self.device.info();
+        let whole = (*region.mapping).as_ref().len() as u64;
+        let shares = info.unified_memory && whole <= info.buffer_bytes_max;
+        if !shares || !region.range.start.is_multiple_of(ALIGNMENT) {
             return self.copy(region.bytes(), label);
         }
         if let Some(buffer) = self.mappings.get(&region.mapping_id()) {
