@@ -1,91 +1,160 @@
-// Matrix tiles: the multiply-accumulate units of the hardware behind one set of names.
+// Matrix tiles: one SIMD group multiplies small matrices that lie in threadgroup memory.
 //
-// A SIMD group owns an accumulator of M x N f32, `Tile<M, N>`, M and N multiples of 16. Operands
-// come from threadgroup memory as `elem`: TILE_ELEM if a kernel defines it, else `act`. Leading
-// dimensions are in elements. All 32 lanes call every function below together.
+//   Tile<M, N> t           f32 accumulators, M x N, spread over the lanes; M a multiple of 16, N of 8
+//                          (of 16 for the products below)
+//   tile_zero(t)
+//   tile_mma_nt<K>(t, a, lda, b, ldb)    t += A[M, K] B[N, K]^T
+//   tile_mma_nn<K>(t, a, lda, b, ldb)    t += A[M, K] B[K, N]
+//   tile_mma_tn<K>(t, a, lda, b, ldb)    t += A[K, M]^T B[K, N]
+//   tile_row(t, i, lane), tile_col(t, i, lane), tile_get(t, i), tile_set(t, i, x)
+//                          the i-th of the TILE_COUNT(M, N) accumulators of a lane
+//   tile_store(t, out, ldo, lane)        to threadgroup memory, f32
 //
-//   tile_zero(c)                        C = 0
-//   tile_mma<K>(c, a, lda, b, ldb)      C += A[M, K] B[N, K]^T     A as [M, lda], B as [N, ldb]
-//   tile_mma_kn<K>(c, a, lda, b, ldb)   C += A[M, K] B[K, N]       A as [M, lda], B as [K, ldb]
-//   tile_mma_tn<K>(c, a, lda, b, ldb)   C += A[K, M]^T B[K, N]     A as [K, lda], B as [K, ldb]
-//   tile_store(c, out, ld)              out[M, ld] = C, threadgroup f32 or elem
-//   tile_load(c, in, ld)                C = in[M, ld], threadgroup f32
-//   tile_scale_rows(c, s)               C[i, :] *= s[i], threadgroup f32
-//   C's own elements: `c.get(i)`, `c.set(i, v)` for i < Tile<M, N>::LEN, at `c.row(i, lane)`,
-//   `c.col(i, lane)`. i must be known at compile time (an unrolled loop). Elements 2i and 2i + 1
-//   are neighbours in a row.
+// A and B are threadgroup arrays of act (float in the exact mode, else bfloat), row-major, ld elements
+// a row. ld is a multiple of 8 and rows begin on 16 bytes; an odd multiple of 8 keeps the rows of a
+// tile on different banks. K is a multiple of 16. All 32 lanes arrive at every call but the accessors;
+// the caller puts barriers around writes of A and B.
 //
-// K is a multiple of 16. Rows of A and B must be aligned to 16 bytes: bases and leading dimensions
-// are multiples of 8 elements (elem float: 4). A leading dimension of 8 (float: 4) more than a
-// multiple of 32 elements avoids bank conflicts. With A or B just written: a barrier first.
-//
-// Bodies, by LILY_TILE: 1 simdgroup_matrix 8 x 8 (M1 to M4), 2 Metal 4 tensor operations (M5 and
-// later), 3 mma.sync m16n8k16 (NVIDIA). Where elem is float, products are exact f32 fused
-// multiply-adds: body 2 uses body 1, body 3 plain fma.
+// Three bodies, by LILY_TILE: 1 Apple's simdgroup_matrix, 2 Metal 4 tensor operations (not written yet:
+// the first body runs there as well), 3 NVIDIA's mma.sync.
 #include "lily.h"
-#ifndef TILE_ELEM
-#define TILE_ELEM LILY_ACT
-#endif
-typedef TILE_ELEM elem;
 
-// TILE_EXACT: whether elem is float.
-#define TILE_IS_float 1
-#define TILE_PASTE(a, b) a##b
-#define TILE_IS(type) TILE_PASTE(TILE_IS_, type)
-#if TILE_IS(TILE_ELEM)
-#define TILE_EXACT 1
-#else
-#define TILE_EXACT 0
-#endif
-#ifndef LILY_TILE
-#define LILY_TILE 1
-#endif
+#define TILE_COUNT(M, N) ((M) * (N) / 32)
+
 #if LILY_TILE == 3
-#define TILE_BODY 3
-#elif LILY_TILE == 2 && !TILE_EXACT
-#define TILE_BODY 2
-#else
-#define TILE_BODY 1
-#endif
+// ---------------------------------------------------------------- NVIDIA: m16n8k16, bf16 in, f32 out
 
-#if TILE_BODY == 1
+template <uint M, uint N> struct Tile { float v[M / 16][N / 8][4]; };
 
-template <uint M, uint N> struct Tile {
-    enum : uint { LEN = M * N / 32, ROWS = M, COLS = N };
-    simdgroup_matrix<float, 8, 8> m[M / 8][N / 8];
-    // Fragment i / 2, row by row; within it, the layout that MLX relies on as well.
-    float get(uint i) const thread { return m[i / 2 / (N / 8)][i / 2 % (N / 8)].thread_elements()[i % 2]; }
-    void set(uint i, float v) thread { m[i / 2 / (N / 8)][i / 2 % (N / 8)].thread_elements()[i % 2] = v; }
-    uint row(uint i, uint lane) const thread { return i / 2 / (N / 8) * 8 + (lane / 16) * 4 + (lane / 2) % 4; }
-    uint col(uint i, uint lane) const thread {
-        return i / 2 % (N / 8) * 8 + (lane / 8 % 2) * 4 + lane % 2 * 2 + i % 2;
-    }
-};
-
-template <uint M, uint N> inline void tile_zero(thread Tile<M, N>& c) {
-    LILY_UNROLL for (uint i = 0; i < M / 8; ++i) {
-        LILY_UNROLL for (uint j = 0; j < N / 8; ++j) { c.m[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f); }
-    }
+template <uint M, uint N> inline float tile_get(thread Tile<M, N>& t, uint i) {
+    return t.v[i / (N / 2)][i / 4 % (N / 8)][i % 4];
+}
+template <uint M, uint N> inline void tile_set(thread Tile<M, N>& t, uint i, float x) {
+    t.v[i / (N / 2)][i / 4 % (N / 8)][i % 4] = x;
+}
+template <uint M, uint N> inline uint tile_row(thread const Tile<M, N>& t, uint i, uint lane) {
+    return i / (N / 2) * 16 + i % 4 / 2 * 8 + lane / 4;
+}
+template <uint M, uint N> inline uint tile_col(thread const Tile<M, N>& t, uint i, uint lane) {
+    return i / 4 % (N / 8) * 8 + lane % 4 * 2 + i % 2;
 }
 
-// Which operand lies the other way round.
+inline void mma_16_8_16(thread float* d, thread const uint* a, uint b0, uint b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+inline void load_matrices(threadgroup const bfloat* row, thread uint* out) {
+    const uint at = uint(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(at));
+}
+inline void load_matrices_transposed(threadgroup const bfloat* row, thread uint* out) {
+    const uint at = uint(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(at));
+}
+
+// A_T: A is [K, M]. B_T: B is [N, K].
 template <uint K, bool A_T, bool B_T, uint M, uint N>
-inline void tile_mma_8x8(thread Tile<M, N>& c, threadgroup const elem* a, uint lda, threadgroup const elem* b,
-                         uint ldb, uint live)
+inline void tile_mma(thread Tile<M, N>& t, threadgroup const bfloat* a, uint lda, threadgroup const bfloat* b, uint ldb)
 {
-    LILY_UNROLL for (uint k = 0; k < K; k += 8) {
-        simdgroup_matrix<elem, 8, 8> bf[N / 8];
-        LILY_UNROLL for (uint j = 0; j < N / 8; ++j) {
-            simdgroup_load(bf[j], B_T ? b + j * 8 * ldb + k : b + k * ldb + j * 8, ldb, ulong2(0, 0), B_T);
+    const uint lane = threadIdx.x % 32;
+    // Rows and columns of the four matrices that a lane addresses, in a 16 x 16 block.
+    const uint low = lane % 8 + lane / 8 % 2 * 8;
+    const uint high = lane / 16 * 8;
+    const uint low2 = lane % 8 + lane / 16 * 8;
+    const uint high2 = lane / 8 % 2 * 8;
+    LILY_UNROLL for (uint k = 0; k < K; k += 16) {
+        uint af[M / 16][4];
+        LILY_UNROLL for (uint m = 0; m < M / 16; ++m) {
+            if (A_T) { load_matrices_transposed(a + (k + low2) * lda + m * 16 + high2, af[m]); }
+            else { load_matrices(a + (m * 16 + low) * lda + k + high, af[m]); }
         }
-        LILY_UNROLL for (uint i = 0; i < M / 8; ++i) {
-            if (i * 8 < live) {
-                simdgroup_matrix<elem, 8, 8> af;
-                simdgroup_load(af, A_T ? a + k * lda + i * 8 : a + i * 8 * lda + k, lda, ulong2(0, 0), A_T);
-                LILY_UNROLL for (uint j = 0; j < N / 8; ++j) {
-                    simdgroup_multiply_accumulate(c.m[i][j], af, bf[j], c.m[i][j]);
-                }
+        LILY_UNROLL for (uint n = 0; n < N / 16; ++n) {
+            uint bf[4];
+            if (B_T) { load_matrices(b + (n * 16 + low2) * ldb + k + high2, bf); }
+            else { load_matrices_transposed(b + (k + low) * ldb + n * 16 + high, bf); }
+            LILY_UNROLL for (uint m = 0; m < M / 16; ++m) {
+                mma_16_8_16(t.v[m][2 * n], af[m], bf[0], bf[1]);
+                mma_16_8_16(t.v[m][2 * n + 1], af[m], bf[2], bf[3]);
             }
         }
     }
+}
+// The exact mode: the same places, by plain multiplication.
+template <uint K, bool A_T, bool B_T, uint M, uint N>
+inline void tile_mma(thread Tile<M, N>& t, threadgroup const float* a, uint lda, threadgroup const float* b, uint ldb)
+{
+    const uint lane = threadIdx.x % 32;
+    for (uint k = 0; k < K; ++k) {
+        LILY_UNROLL for (uint i = 0; i < TILE_COUNT(M, N); ++i) {
+            const uint row = tile_row(t, i, lane);
+            const uint col = tile_col(t, i, lane);
+            const float x = A_T ? a[k * lda + row] : a[row * lda + k];
+            const float y = B_T ? b[col * ldb + k] : b[k * ldb + col];
+            tile_set(t, i, fma(x, y, tile_get(t, i)));
+        }
+    }
+}
+
+#else
+// ---------------------------------------------------------------- Apple: 8 x 8 matrices
+
+template <uint M, uint N> struct Tile { simdgroup_matrix<float, 8, 8> v[M / 8][N / 8]; };
+
+template <uint M, uint N> inline float tile_get(thread Tile<M, N>& t, uint i) {
+    return t.v[i / (N / 4)][i / 2 % (N / 8)].thread_elements()[i % 2];
+}
+template <uint M, uint N> inline void tile_set(thread Tile<M, N>& t, uint i, float x) {
+    t.v[i / (N / 4)][i / 2 % (N / 8)].thread_elements()[i % 2] = x;
+}
+// The layout of an 8 x 8 matrix is not documented by Apple; MLX relies on it too (BaseMMAFrag), and
+// `lily doctor` checks it.
+template <uint M, uint N> inline uint tile_row(thread const Tile<M, N>& t, uint i, uint lane) {
+    return i / (N / 4) * 8 + (lane / 4 & 4) + lane / 2 % 4;
+}
+template <uint M, uint N> inline uint tile_col(thread const Tile<M, N>& t, uint i, uint lane) {
+    return i / 2 % (N / 8) * 8 + (lane / 4 & 2) * 2 + lane % 2 * 2 + i % 2;
+}
+
+template <uint K, bool A_T, bool B_T, uint M, uint N, typename T>
+inline void tile_mma(thread Tile<M, N>& t, threadgroup const T* a, uint lda, threadgroup const T* b, uint ldb)
+{
+    LILY_UNROLL for (uint k = 0; k < K; k += 8) {
+        simdgroup_matrix<T, 8, 8> af[M / 8];
+        LILY_UNROLL for (uint m = 0; m < M / 8; ++m) {
+            simdgroup_load(af[m], A_T ? a + k * lda + m * 8 : a + m * 8 * lda + k, lda, ulong2(0, 0), A_T);
+        }
+        LILY_UNROLL for (uint n = 0; n < N / 8; ++n) {
+            simdgroup_matrix<T, 8, 8> bf;
+            simdgroup_load(bf, B_T ? b + n * 8 * ldb + k : b + k * ldb + n * 8, ldb, ulong2(0, 0), B_T);
+            LILY_UNROLL for (uint m = 0; m < M / 8; ++m) {
+                simdgroup_multiply_accumulate(t.v[m][n], af[m], bf, t.v[m][n]);
+            }
+        }
+    }
+}
+#endif
+
+template <uint M, uint N> inline void tile_zero(thread Tile<M, N>& t) {
+    LILY_UNROLL for (uint i = 0; i < TILE_COUNT(M, N); ++i) { tile_set(t, i, 0.0f); }
+}
+template <uint M, uint N> inline void tile_store(thread Tile<M, N>& t, threadgroup float* out, uint ldo, uint lane) {
+    LILY_UNROLL for (uint i = 0; i < TILE_COUNT(M, N); ++i) {
+        out[tile_row(t, i, lane) * ldo + tile_col(t, i, lane)] = tile_get(t, i);
+    }
+}
+template <uint K, uint M, uint N, typename T>
+inline void tile_mma_nt(thread Tile<M, N>& t, threadgroup const T* a, uint lda, threadgroup const T* b, uint ldb) {
+    tile_mma<K, false, true>(t, a, lda, b, ldb);
+}
+template <uint K, uint M, uint N, typename T>
+inline void tile_mma_nn(thread Tile<M, N>& t, threadgroup const T* a, uint lda, threadgroup const T* b, uint ldb) {
+    tile_mma<K, false, false>(t, a, lda, b, ldb);
+}
+template <uint K, uint M, uint N, typename T>
+inline void tile_mma_tn(thread Tile<M, N>& t, threadgroup const T* a, uint lda, threadgroup const T* b, uint ldb) {
+    tile_mma<K, true, false>(t, a, lda, b, ldb);
 }

@@ -8,7 +8,7 @@
 #define kernel
 #define thread
 #define device __attribute__((address_space(1)))
-#define constant __attribute__((address_space(2)))
+#define constant const __attribute__((address_space(2)))
 #define threadgroup __attribute__((address_space(3)))
 #define LILY_THREADGROUP_ARRAY static __attribute__((address_space(3)))
 #define INFINITY __builtin_inff()

@@ -29,7 +29,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ),
     ("gemv", "    float scale = 1.0f;", "    float scale = 1.0f; gain[0] = scale;", "read-only"),
     ("norm", "= act(x[row + i] * scale * gain[i])", "= x[row + i] * scale * gain[i]", "conversion"),
-    ("next_token", "seq[0] += p.n_tokens;", "p.n_tokens += 1;", "read-only"),
+    ("next_token", "seq[0] += p.n_tokens;", "p.n_tokens += 1;", "const"),
 ];
 
 /// Checks every kernel in every variant, and that the check finds mistakes.
