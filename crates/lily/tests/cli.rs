@@ -90,9 +90,6 @@ fn failures_exit_with_1_and_say_what_to_do() {
         (&["chat", "hi", "-m", "some-org/some-model"], "hf download some-org/some-model"),
         (&["inspect", "-m", empty], "config.json"),
         (&["inspect", "-m", "model.gguf"], "GGUF"),
-        (&["chat", "hi", "--device", "metal"], "--device cpu"),
-        (&["chat", "hi", "--device", "cuda"], "--device cpu"),
-        (&["chat", "hi", "--device", "sim"], "--device cpu"),
         (&["chat", "hi", "--ctx", "0"], "--ctx"),
         (&["chat", "hi", "--ctx", "9999999"], "4096"),
         (&["chat", "hi", "--temp", "-1"], "temperature"),
@@ -114,6 +111,57 @@ fn failures_exit_with_1_and_say_what_to_do() {
         assert!(stderr(&output).contains(expected), "{args:?}: {}", stderr(&output));
         assert!(stdout(&output).is_empty(), "{args:?}");
     }
+}
+
+/// A device that doctor cannot use is refused by every verb, with what to do instead.
+#[test]
+fn devices_that_are_not_here_are_refused() {
+    let report = json(&lily(&["doctor", "--json"]));
+    for device in report["devices"].as_array().expect("a list") {
+        let name = device["device"].as_str().expect("a name");
+        if device["usable"] == true {
+            continue;
+        }
+        let output = lily(&["chat", "hi", "--device", name]);
+        assert_eq!(output.status.code(), Some(1), "{name}: {}", stderr(&output));
+        assert!(stderr(&output).contains("--device"), "{name}: {}", stderr(&output));
+    }
+}
+
+/// The demo in the simulator says what it says on the CPU; kernels are compiled once.
+#[test]
+fn the_simulator_computes_what_the_cpu_does() {
+    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/cache");
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let logits = |device: &str| {
+        let out = dir.path().join(device);
+        let status = Command::new(env!("CARGO_BIN_EXE_lily"))
+            .args(["eval", "logits", "--ids", "7,77,777", "--device", device, "--out"])
+            .arg(&out)
+            .env("XDG_CACHE_HOME", cache)
+            .stderr(Stdio::null())
+            .status()
+            .expect("lily starts");
+        assert!(status.success(), "{device}");
+        let file = std::fs::read(out).expect("written");
+        let header = u64::from_le_bytes(file[..8].try_into().expect("8 bytes"));
+        let data = &file[8 + usize::try_from(header).expect("a small header")..];
+        let (words, []) = data.as_chunks::<4>() else { panic!("whole floats") };
+        words.iter().map(|word| f32::from_le_bytes(*word)).collect::<Vec<f32>>()
+    };
+    let (sim, cpu) = (logits("sim"), logits("cpu"));
+    assert_eq!(sim.len(), 3 * 4096);
+    let difference = sim.iter().zip(&cpu).fold(0.0_f32, |max, (a, b)| max.max((a - b).abs()));
+    assert!(difference <= 1e-3, "logits differ by {difference:e}");
+
+    let output = Command::new(env!("CARGO_BIN_EXE_lily"))
+        .args(["doctor", "--device", "sim", "--only", "rms_norm", "--cases", "2"])
+        .env("XDG_CACHE_HOME", cache)
+        .output()
+        .expect("lily starts");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let summary = stdout(&output).lines().last().expect("a line for a bug report").to_owned();
+    assert!(summary.contains("sim") && summary.contains("all green"), "{summary}");
 }
 
 #[test]

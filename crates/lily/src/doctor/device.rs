@@ -7,7 +7,7 @@ use crate::accelerator;
 use crate::args::{Device, DoctorArgs, VERSION};
 use crate::load;
 use crate::output;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use lily_device::{Commands, DeviceInfo};
 use lily_model::gpu::{Activations, GpuModel, GpuOptions, all_kernels, checks};
 use lily_model::{
@@ -31,7 +31,7 @@ pub(super) struct DeviceTest {
     kernels: Vec<Compiled>,
     checks: Vec<Checked>,
     demo: Vec<Demo>,
-    copy_gb_per_s: f64,
+    copy_gb_per_s: Option<f64>,
     passed: bool,
     /// One line for a bug report.
     summary: String,
@@ -71,10 +71,17 @@ pub(super) fn run(device: Device, args: &DoctorArgs) -> Result<DeviceTest> {
     };
     let info = device.info().clone();
     output::status(&format!("{}: {}", info.kind.name(), accelerator::line(&info)));
-    let kernels = compile(&device, &info)?;
+    // Whoever looks for one kernel wants nothing else.
+    let everything = args.only.is_none();
+    let kernels = if everything { compile(&device, &info)? } else { Vec::new() };
     let checks = run_checks(&device, args);
-    let demo = [Activations::F32, Activations::Bf16].map(|acts| demo(&device, acts));
-    let copy_gb_per_s = copy_rate(&device)?;
+    let demo: Vec<Demo> = [Activations::F32, Activations::Bf16]
+        .into_iter()
+        .filter(|_| everything)
+        .map(|acts| demo(&device, acts))
+        .collect();
+    let copy_gb_per_s = if everything { Some(copy_rate(&device)?) } else { None };
+    ensure!(!checks.is_empty(), "no kernel's name contains the text of --only");
     let passed = kernels.iter().all(|kernel| kernel.error.is_none())
         && checks.iter().all(|check| check.failures.is_empty())
         && demo.iter().all(Demo::passed);
@@ -86,7 +93,7 @@ pub(super) fn run(device: Device, args: &DoctorArgs) -> Result<DeviceTest> {
         tile: format!("{:?}", info.tile),
         kernels,
         checks,
-        demo: demo.into(),
+        demo,
         copy_gb_per_s,
         passed,
         summary: String::new(),
@@ -307,7 +314,7 @@ fn summary(test: &DeviceTest, args: &DoctorArgs) -> String {
     let verdict = if broken.is_empty() { "all green".to_owned() } else { broken.join("; ") };
     format!(
         "lily {VERSION} {} | {} | {} | tile {} | {} kernels, {} checks x {} cases from seed {} | \
-         {:.0} GB/s | {verdict}",
+         {} | {verdict}",
         test.device,
         test.name,
         test.version,
@@ -316,7 +323,7 @@ fn summary(test: &DeviceTest, args: &DoctorArgs) -> String {
         test.checks.len(),
         args.cases,
         args.seed,
-        test.copy_gb_per_s,
+        test.copy_gb_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0} GB/s")),
     )
     .replace('\n', " ")
 }
