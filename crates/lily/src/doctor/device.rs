@@ -8,7 +8,8 @@ use crate::args::{Device, DoctorArgs, VERSION};
 use crate::load;
 use crate::output;
 use anyhow::{Context, Result, bail, ensure};
-use lily_device::{Commands, DeviceInfo};
+use lily_device::{Commands, DeviceInfo, DeviceKind};
+use lily_model::gpu::speed::{self, Speed};
 use lily_model::gpu::{Activations, GpuModel, GpuOptions, all_kernels, checks};
 use lily_model::{
     Advance, CpuModel, CpuOptions, Logits, Model, Precision, Rows, SeqState, Shape, Step, TokenId,
@@ -32,9 +33,19 @@ pub(super) struct DeviceTest {
     checks: Vec<Checked>,
     demo: Vec<Demo>,
     copy_gb_per_s: Option<f64>,
+    /// At the sizes of the 35B; empty for the simulator, whose speed means nothing.
+    speeds: Vec<Timed>,
     passed: bool,
     /// One line for a bug report.
     summary: String,
+}
+
+#[derive(Serialize)]
+struct Timed {
+    what: String,
+    us: f64,
+    gb_per_s: Option<f64>,
+    tflops: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -58,6 +69,9 @@ struct Demo {
     activations: &'static str,
     /// Against the exact CPU forward pass, over all positions of a prompt.
     logit_difference_max: Option<f32>,
+    logit_difference_mean: Option<f32>,
+    /// Of the maximum in f32, of the mean in bf16: there a near tie may send one token to another
+    /// expert, which moves its logits and says nothing about the kernels.
     tolerance: f32,
     /// Of the tokens chosen greedily after it.
     greedy_equal: usize,
@@ -81,6 +95,8 @@ pub(super) fn run(device: Device, args: &DoctorArgs) -> Result<DeviceTest> {
         .map(|acts| demo(&device, acts))
         .collect();
     let copy_gb_per_s = if everything { Some(copy_rate(&device)?) } else { None };
+    let speeds =
+        if everything && info.kind != DeviceKind::Sim { speeds(&device)? } else { Vec::new() };
     ensure!(!checks.is_empty(), "no kernel's name contains the text of --only");
     let passed = kernels.iter().all(|kernel| kernel.error.is_none())
         && checks.iter().all(|check| check.failures.is_empty())
@@ -95,6 +111,7 @@ pub(super) fn run(device: Device, args: &DoctorArgs) -> Result<DeviceTest> {
         checks,
         demo,
         copy_gb_per_s,
+        speeds,
         passed,
         summary: String::new(),
     };
@@ -192,8 +209,11 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
 
 impl Demo {
     fn passed(&self) -> bool {
-        // bf16 may turn a near tie; the logits are what is bounded.
-        self.error.is_none() && self.logit_difference_max.is_some_and(|max| max <= self.tolerance)
+        let bounded = match self.activations {
+            "f32" => self.logit_difference_max,
+            _ => self.logit_difference_mean,
+        };
+        self.error.is_none() && bounded.is_some_and(|difference| difference <= self.tolerance)
     }
 }
 
@@ -204,20 +224,22 @@ const ANSWER: usize = 32;
 fn demo(device: &Dev, activations: Activations) -> Demo {
     let (name, tolerance) = match activations {
         Activations::F32 => ("f32", 1e-3),
-        // 8 layers of bf16 activations, on logits of size 10 to 20.
-        Activations::Bf16 => ("bf16", 0.5),
+        // Logits have a size of 10; activations of 8 bits in 8 layers leave about 1 % of it.
+        Activations::Bf16 => ("bf16", 0.1),
     };
     let mut demo = Demo {
         activations: name,
         logit_difference_max: None,
+        logit_difference_mean: None,
         tolerance,
         greedy_equal: 0,
         greedy_of: ANSWER,
         error: None,
     };
     match compare(device, activations) {
-        Ok((difference, equal)) => {
-            demo.logit_difference_max = Some(difference);
+        Ok(([max, mean], equal)) => {
+            demo.logit_difference_max = Some(max);
+            demo.logit_difference_mean = Some(mean);
             demo.greedy_equal = equal;
         }
         Err(error) => demo.error = Some(format!("{error:#}")),
@@ -225,15 +247,18 @@ fn demo(device: &Dev, activations: Activations) -> Demo {
     output::status(&match (&demo.error, demo.logit_difference_max) {
         (Some(error), _) => format!("demo, {name}: {error}"),
         (None, difference) => format!(
-            "demo, {name}: logits differ by at most {:.1e}, {} of {ANSWER} greedy tokens equal",
+            "demo, {name}: logits differ by at most {:.1e}, {:.1e} on average, {} of {ANSWER} greedy \
+             tokens equal",
             difference.unwrap_or(f32::NAN),
+            demo.logit_difference_mean.unwrap_or(f32::NAN),
             demo.greedy_equal
         ),
     });
     demo
 }
 
-fn compare(device: &Dev, activations: Activations) -> Result<(f32, usize)> {
+/// The largest and the mean difference of logits, and how many greedy tokens are equal.
+fn compare(device: &Dev, activations: Activations) -> Result<([f32; 2], usize)> {
     let checkpoint = load::open("demo")?.checkpoint;
     let options = GpuOptions { activations, max_batch_tokens: PROMPT };
     let mut gpu =
@@ -249,12 +274,18 @@ fn compare(device: &Dev, activations: Activations) -> Result<(f32, usize)> {
         (0..u32::try_from(PROMPT)?).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();
     let (expected, expected_answer) = read_and_answer(&mut cpu, &ids)?;
     let (actual, answer) = read_and_answer(&mut gpu, &ids)?;
-    let difference = expected.iter().zip(&actual).fold(0.0_f32, |max, (a, b)| {
+    let (mut max, mut sum) = (0.0_f32, 0.0_f64);
+    for (a, b) in expected.iter().zip(&actual) {
         let difference = (a - b).abs();
-        if difference.is_nan() { f32::INFINITY } else { max.max(difference) }
-    });
+        // NaN anywhere counts as infinitely different.
+        let difference = if difference.is_nan() { f32::INFINITY } else { difference };
+        max = max.max(difference);
+        sum += f64::from(difference);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "a figure of two digits")]
+    let mean = (sum / expected.len() as f64) as f32;
     let equal = expected_answer.iter().zip(&answer).take_while(|(a, b)| a == b).count();
-    Ok((difference, equal))
+    Ok(([max, mean], equal))
 }
 
 /// Logits of every position, in chunks and token by token, and a greedy continuation.
@@ -296,6 +327,21 @@ fn copy_rate(device: &Dev) -> Result<f64> {
     Ok(rate)
 }
 
+fn speeds(device: &Dev) -> Result<Vec<Timed>> {
+    let measured = speed::measure(device).context("the kernels could not be timed")?;
+    Ok(measured
+        .into_iter()
+        .map(|Speed { what, us, gb_per_s, tflops }| {
+            let rate = match (gb_per_s, tflops) {
+                (Some(rate), _) => format!("{rate:.0} GB/s"),
+                (None, rate) => format!("{:.1} TFLOP/s", rate.unwrap_or(f64::NAN)),
+            };
+            output::status(&format!("{what:<52} {us:>9.1} us {rate:>14}"));
+            Timed { what, us, gb_per_s, tflops }
+        })
+        .collect())
+}
+
 fn summary(test: &DeviceTest, args: &DoctorArgs) -> String {
     let broken: Vec<String> = test
         .kernels
@@ -306,9 +352,10 @@ fn summary(test: &DeviceTest, args: &DoctorArgs) -> String {
             check.failures.first().map(|first| format!("{} [{first}]", check.check))
         }))
         .chain(test.demo.iter().filter(|demo| !demo.passed()).map(|demo| {
-            let difference = demo.logit_difference_max.unwrap_or(f32::NAN);
+            let max = demo.logit_difference_max.unwrap_or(f32::NAN);
+            let mean = demo.logit_difference_mean.unwrap_or(f32::NAN);
             let error = demo.error.as_deref().unwrap_or("");
-            format!("demo {} off by {difference:.1e} {error}", demo.activations)
+            format!("demo {} off by {max:.1e}, {mean:.1e} on average {error}", demo.activations)
         }))
         .collect();
     let verdict = if broken.is_empty() { "all green".to_owned() } else { broken.join("; ") };

@@ -8,6 +8,7 @@ mod load;
 mod model;
 mod ops;
 mod prefill;
+pub mod speed;
 mod state;
 mod weights;
 
