@@ -1,7 +1,7 @@
 //! From what the user named to a loaded model.
 
 use crate::accelerator;
-use crate::args::{Compute, ModelArgs};
+use crate::args::{self, Compute, ModelArgs};
 use crate::hub::{self, HubId};
 use crate::output::{self, seconds};
 use anyhow::{Context, Result, bail};
@@ -168,8 +168,21 @@ pub(crate) fn compute(
     let start = Instant::now();
     let line = accelerator::line(device.info());
     let options = GpuOptions { activations, max_batch_tokens };
-    let model = GpuModel::new(device, checkpoint.shape, &checkpoint.weights, options)
-        .context("the model could not be brought to the device")?;
+    let model = match GpuModel::new(device, checkpoint.shape.clone(), &checkpoint.weights, options)
+    {
+        Ok(model) => model,
+        Err(error) if args.device == args::Device::Auto => {
+            tracing::warn!("computing on the CPU, because the GPU cannot: {error}");
+            let options = cpu_options(args, default, max_batch_tokens)?;
+            return Ok(Box::new(CpuModel::new(checkpoint.shape, checkpoint.weights, options)));
+        }
+        Err(error) => {
+            return Err(error).context(
+                "the model could not be brought to the device; --device cpu needs only memory of \
+                 the machine",
+            );
+        }
+    };
     tracing::info!(
         target: crate::log::SAY,
         "{} on {line} in {}",

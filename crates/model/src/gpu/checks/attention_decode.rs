@@ -133,17 +133,17 @@ impl Problem {
         Ok(expected)
     }
 
-    /// A score is off by 30 roundings of its size (up to 16 * scale); a weight is off by that
-    /// factor, and so is the output, which is of order one. A key that rounds the other way moves
+    /// A score is off by a few roundings of its size (up to 16 * scale); a weight is off by that
+    /// factor, and so is the output, which is of order one and a sum of its own. A key that rounds the other way moves
     /// one score by half an activation.
     fn tolerance(&self) -> f64 {
         let scale = f64::from(self.scale);
-        let score_error = 16.0 * scale * 30.0 * 2.0_f64.powi(-24);
+        let score_error = 16.0 * scale * 4.0 * 2.0_f64.powi(-24);
         let flip = match self.acts {
             Activations::F32 => 0.0,
             Activations::Bf16 => scale * self.acts.rounding() * 0.5,
         };
-        2.0 * (score_error + flip) + 1e-5
+        2.0 * (score_error + flip) + 1e-6
     }
 }
 

@@ -92,9 +92,9 @@ fn moe(cx: &mut Cx) -> Result<Case, DeviceError> {
     // error passes through a row of the outer one, the outer one's is of its own size.
     let rounding = match acts {
         Activations::F32 => 0.0,
-        Activations::Bf16 => acts.rounding() * (size_max / (width as f64).sqrt() + 2.0 * largest),
+        Activations::Bf16 => acts.rounding() * (size_max / width as f64 + 2.0 * largest),
     };
-    let tolerance = 2.0 * tile_tolerance(size_max, hidden, acts) + rounding;
+    let tolerance = 0.3 * tile_tolerance(size_max, hidden, acts) + rounding;
     let what = format!(
         "{n_tokens} tokens, {top_k} of {n_experts}, {hidden} -> {width}, {}, {routed:?}, \
          {shared:?}, {acts:?}",
