@@ -28,6 +28,7 @@ const FILES: &[(&str, &str)] = &[
     ("panel.h", include_str!("../../../kernels/panel.h")),
     ("quant.h", include_str!("../../../kernels/quant.h")),
     ("route.h", include_str!("../../../kernels/route.h")),
+    ("sample.metal", include_str!("../../../kernels/sample.metal")),
     ("tile.h", include_str!("../../../kernels/tile.h")),
 ];
 

@@ -18,6 +18,7 @@
 
 use crate::select::{Ranked, argmax, best_first, largest};
 use crate::{EngineError, Sampling};
+use lily_model::DeviceSampling;
 use lily_text::TokenId;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -138,6 +139,35 @@ impl Sampler {
         Ok(id)
     }
 
+    /// The rules as a device takes them; `None` if they look at what was said before.
+    pub(crate) fn device_rules(&self) -> Option<DeviceSampling> {
+        let s = &self.settings;
+        if s.has_penalties() || !s.logit_bias.is_empty() {
+            return None;
+        }
+        let vocab_size = self.vocab_size;
+        if s.temperature > 0.0 {
+            if s.top_k == 0 || s.top_k > DeviceSampling::TOP_K_MAX {
+                return None;
+            }
+            let Settings { temperature, top_k, top_p, min_p, .. } = *s;
+            return Some(DeviceSampling { temperature, top_k, top_p, min_p, vocab_size });
+        }
+        // The largest logit: one candidate, whatever is drawn.
+        Some(DeviceSampling { temperature: 1.0, top_k: 1, top_p: 1.0, min_p: 0.0, vocab_size })
+    }
+
+    /// The draws of the next `n` tokens.
+    pub(crate) fn draws(&mut self, n: usize) -> Vec<f32> {
+        if self.settings.temperature > 0.0 {
+            #[expect(clippy::cast_possible_truncation, reason = "devices draw in f32")]
+            let draw = |bits| unit_interval(bits) as f32;
+            (0..n).map(|_| draw(self.rng.next_u64())).collect()
+        } else {
+            vec![0.0; n]
+        }
+    }
+
     fn adjust(&self, row: &mut [f32], originals: &mut Vec<(usize, f32)>) {
         originals.clear();
         let mut change = |id: TokenId, new: &dyn Fn(f32) -> f32| {
@@ -157,7 +187,8 @@ impl Sampler {
     }
 }
 
-const NOT_FINITE: EngineError = EngineError::Logits { problem: "are not finite numbers" };
+pub(crate) const NOT_FINITE: EngineError =
+    EngineError::Logits { problem: "are not finite numbers" };
 const NOTHING_LEFT: EngineError = EngineError::Logits { problem: "leave no token to choose" };
 
 /// NaN and positive infinity have no probability; negative infinity has, namely 0.

@@ -3,11 +3,11 @@
 use crate::answer::Answer;
 use crate::job::{Job, Prepared};
 use crate::logprobs::logprobs;
-use crate::sample::{Sampler, Scratch};
+use crate::sample::{NOT_FINITE, Sampler, Scratch};
 use crate::schedule::Need;
 use crate::select::Ranked;
-use crate::{EngineError, Event, FinishReason, PromptStats, Summary};
-use lily_model::{Advance, Rows, SeqState, Step};
+use crate::{EngineError, Event, FinishReason, PromptStats, Summary, TokenLogprob};
+use lily_model::{Advance, DeviceSampling, Rows, SeqState, Step};
 use lily_text::{TokenId, Tokenizer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,6 +130,42 @@ impl Sequence {
             let n = vocabulary.size.min(row.len());
             logprobs(&row[..n], id, n_top, &mut vocabulary.best)
         });
+        self.push(id, logprobs, vocabulary);
+    }
+
+    /// Rules and draws for some tokens in a row, if a device may choose them: at most `n_max`.
+    pub(crate) fn ahead(&mut self, n_max: usize) -> Option<(DeviceSampling, Vec<f32>)> {
+        if self.job.request.logprobs.is_some() || self.need() != Need::Decode {
+            return None;
+        }
+        let rules = self.sampler.device_rules()?;
+        let n_left = self.job.request.n_answer_max - self.token_ids.len();
+        Some((rules, self.sampler.draws(n_max.min(n_left))))
+    }
+
+    /// The state, and the token to feed next.
+    pub(crate) fn last(&mut self) -> (&mut SeqState, TokenId) {
+        let last = *self.token_ids.last().expect("a sequence that decodes has a token");
+        (&mut self.state, last)
+    }
+
+    /// Takes what a device chose, up to the end of the answer.
+    pub(crate) fn extend_chosen(&mut self, ids: &[TokenId], vocabulary: &Vocabulary) -> usize {
+        for (n, &id) in ids.iter().enumerate() {
+            if self.outcome.is_some() {
+                return n;
+            }
+            if id as usize >= vocabulary.size {
+                self.outcome = Some(Outcome::Failed(NOT_FINITE));
+                return n;
+            }
+            self.push(id, None, vocabulary);
+        }
+        ids.len()
+    }
+
+    /// Adds a token and sends what it adds.
+    fn push(&mut self, id: TokenId, logprobs: Option<TokenLogprob>, vocabulary: &Vocabulary) {
         self.token_ids.push(id);
         let is_eos = vocabulary.eos_token_ids.contains(&id);
         let mut deltas = if is_eos { Vec::new() } else { self.answer.push(id) };

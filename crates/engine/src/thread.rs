@@ -15,6 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+/// Tokens that a device chooses before the engine looks at them: a client that goes away or a stop
+/// string costs so many in vain, some milliseconds on a GPU.
+const TOKENS_AHEAD: usize = 4;
+
 /// What the thread owns.
 pub(crate) struct Core {
     pub(crate) model: Box<dyn Model>,
@@ -124,7 +128,7 @@ impl Core {
 
     /// One pass: computes, samples, sends.
     fn forward(&mut self, works: &[Work]) -> Result<(), ModelError> {
-        if works.is_empty() {
+        if works.is_empty() || self.decode_ahead(works)? {
             return Ok(());
         }
         let mut batch = Vec::with_capacity(works.len());
@@ -157,6 +161,26 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// A sequence that decodes by itself, on a model that can choose its tokens: several at once, so
+    /// that the device does not wait for the engine between them. `false` if this is no such case.
+    fn decode_ahead(&mut self, works: &[Work]) -> Result<bool, ModelError> {
+        let [Work { sequence, chunk_len: None }] = *works else { return Ok(false) };
+        if !self.model.samples() || self.sequences.len() > 1 {
+            return Ok(false);
+        }
+        let sequence = &mut self.sequences[sequence];
+        let Some((rules, draws)) = sequence.ahead(TOKENS_AHEAD) else { return Ok(false) };
+        let start = Instant::now();
+        let (state, last) = sequence.last();
+        let Some(chosen) = self.model.decode_sampled(state, last, &rules, &draws)? else {
+            return Ok(false);
+        };
+        let n = sequence.extend_chosen(&chosen, &self.vocabulary);
+        self.inbox.counters.add_pass(start.elapsed(), 0, n);
+        self.inbox.counters.n_generated_tokens.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(true)
     }
 
     /// A failed pass changed nothing, so each sequence is tried alone: only those fail that fail

@@ -154,6 +154,19 @@ fn the_simulator_computes_what_the_cpu_does() {
     let difference = sim.iter().zip(&cpu).fold(0.0_f32, |max, (a, b)| max.max((a - b).abs()));
     assert!(difference <= 1e-3, "logits differ by {difference:e}");
 
+    // Tokens are drawn on the device, by the same seed.
+    let answer = |device: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_lily"))
+            .args(["chat", "Hello there!", "--compute", "f32", "--device", device, "--seed", "7"])
+            .args(["--temp", "1", "--top-k", "20", "--top-p", "0.95", "--max-tokens", "24"])
+            .env("XDG_CACHE_HOME", cache)
+            .output()
+            .expect("lily starts");
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    assert_eq!(answer("sim"), answer("cpu"));
+
     let output = Command::new(env!("CARGO_BIN_EXE_lily"))
         .args(["doctor", "--device", "sim", "--only", "rms_norm", "--cases", "2"])
         .env("XDG_CACHE_HOME", cache)

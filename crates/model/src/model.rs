@@ -65,6 +65,30 @@ pub trait Model: Send {
         Ok(chosen)
     }
 
+    /// Whether [`Model::decode_sampled`] may choose tokens.
+    fn samples(&self) -> bool {
+        false
+    }
+
+    /// Feeds `token` and then, one for each of `draws` (from 0 to below 1), the token that `rules`
+    /// draw; returns the tokens chosen, without waiting for the host in between. `None` if this model
+    /// does not choose tokens by these rules: nothing happened then.
+    ///
+    /// A token outside the vocabulary says that the logits were no numbers; the sequence is of no
+    /// use from there on.
+    ///
+    /// # Errors
+    /// As [`Model::forward`].
+    fn decode_sampled(
+        &mut self,
+        _state: &mut SeqState,
+        _token: TokenId,
+        _rules: &DeviceSampling,
+        _draws: &[f32],
+    ) -> Result<Option<Vec<TokenId>>, ModelError> {
+        Ok(None)
+    }
+
     /// Launches and barriers of one decode step of `state`; `None` where there are none.
     fn decode_counts(&self, _state: &SeqState) -> Option<Counts> {
         None
@@ -88,6 +112,26 @@ pub trait Model: Send {
     /// [`ModelError::ContextFull`] if the snapshot is longer than the capacity,
     /// [`ModelError::ForeignState`] if it comes from another model.
     fn restore(&self, state: &mut SeqState, snapshot: &Snapshot) -> Result<(), ModelError>;
+}
+
+/// Rules for choosing tokens on a device: temperature, then top-k, top-p and min-p, then a draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceSampling {
+    /// Above 0.
+    pub temperature: f32,
+    /// From 1 to [`DeviceSampling::TOP_K_MAX`].
+    pub top_k: usize,
+    /// 1 is off.
+    pub top_p: f32,
+    /// 0 is off.
+    pub min_p: f32,
+    /// Rows of logits beyond this are padding and never chosen.
+    pub vocab_size: usize,
+}
+
+impl DeviceSampling {
+    /// The most candidates that a device keeps; a request that wants more, or all, is the host's.
+    pub const TOP_K_MAX: usize = 32;
 }
 
 /// A run of tokens of one sequence.

@@ -4,10 +4,11 @@
 use super::Kernels;
 use super::load::{GpuAttention, GpuDelta, GpuLayer, GpuMixer, GpuWeights};
 use super::ops::{
-    self, AttentionDecode, DeltaStash, DeltaStep, Input, MoeDecode, NextToken, Output,
+    self, AttentionDecode, DeltaStash, DeltaStep, Input, MoeDecode, NextToken, Output, Sample,
     conv_channels,
 };
 use super::state::{GpuState, LayerState};
+use crate::DeviceSampling;
 use lily_device::{Buffer, Commands, Device, DeviceError, Slice};
 use lily_weights::Shape;
 use std::sync::Arc;
@@ -42,6 +43,9 @@ pub(super) struct DecodeScratch {
     experts: Slice,
     pub(super) logits: Slice,
     argmax: Slice,
+    sample: Slice,
+    /// f32, draws for the tokens to come.
+    pub(super) draws: Slice,
     /// u32, the tokens chosen on the device.
     pub(super) noted: Slice,
 }
@@ -68,7 +72,13 @@ impl DecodeScratch {
             shape.n_experts_per_token,
             shape.vocab_size,
         ];
-        let once = [ops::parts_floats(shape), ops::scratch_bytes() / 4, HISTORY];
+        let once = [
+            ops::parts_floats(shape),
+            ops::scratch_bytes() / 4,
+            ops::sample_bytes() / 4,
+            HISTORY,
+            HISTORY,
+        ];
         let sizes = per_token.iter().map(|n| n * FEW_TOKENS).chain(once);
         let total = sizes.map(|n| (n * 4).next_multiple_of(256)).sum();
         let mut cut = Cut { buffer: device.alloc(total, "decode scratch")?, at: 0 };
@@ -91,7 +101,7 @@ impl DecodeScratch {
             experts,
             logits,
         ] = per_token.map(|n| cut.floats(n * FEW_TOKENS));
-        let [parts, argmax, noted] = once.map(|n| cut.floats(n));
+        let [parts, argmax, sample, draws, noted] = once.map(|n| cut.floats(n));
         Ok(Self {
             ids,
             x,
@@ -112,6 +122,8 @@ impl DecodeScratch {
             experts,
             logits,
             argmax,
+            sample,
+            draws,
             noted,
         })
     }
@@ -142,12 +154,14 @@ pub(super) struct Decode<'a> {
 }
 
 /// What happens after the logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Next {
     /// The host reads them.
     Host,
     /// The largest one is the token of the next step, without the host.
     Greedy,
+    /// One drawn by these rules is.
+    Sampled(DeviceSampling),
     /// The host reads them and may take the tokens back: the sequence stays as long as it was.
     Tentative,
 }
@@ -200,6 +214,17 @@ impl Decode<'_> {
                     noted: &s.noted,
                 };
                 ops::next_token(self.kernels, c, step)?;
+            }
+            Next::Sampled(rules) => {
+                let step = Sample {
+                    logits: &s.logits,
+                    scratch: &s.sample,
+                    draws: &s.draws,
+                    ids: &s.ids,
+                    seq: &seq,
+                    noted: &s.noted,
+                };
+                ops::sample(self.kernels, c, &rules, step)?;
             }
             Next::Tentative => {}
         }

@@ -4,7 +4,7 @@ use super::load::{GpuAttention, GpuDelta, GpuLayer, GpuMixer, GpuWeights};
 use super::model::{GpuModel, GpuOptions};
 use super::ops::{DeltaVectors, GpuMoe, HeadNorms, conv_channels};
 use super::{Activations, Format, GpuExperts, GpuMatrix};
-use crate::{Advance, Logits, Model, ModelError, Rows, Step};
+use crate::{Advance, DeviceSampling, Logits, Model, ModelError, Rows, Step};
 use lily_device::{Buffer, Device, DeviceError, DeviceInfo, KernelSource, ListingDevice};
 use lily_weights::{FloatType, Shape};
 use std::sync::Arc;
@@ -60,6 +60,9 @@ pub(super) fn needed(
     }
     step(&mut model, 4, Rows::All, Advance::Tentative)?;
     model.decode_greedy(&mut state, 0, 1)?;
+    let vocab_size = shape.vocab_size;
+    let rules = DeviceSampling { temperature: 1.0, top_k: 1, top_p: 1.0, min_p: 0.0, vocab_size };
+    model.decode_sampled(&mut state, 0, &rules, &[0.0])?;
     Ok(listing.listed())
 }
 

@@ -8,7 +8,9 @@ use super::prefill::{Part, Prefill, PrefillScratch};
 use super::state::{GpuState, LayerState, Tentative};
 use super::{Activations, Kernels};
 use crate::state::StateInner;
-use crate::{Advance, Logits, Model, ModelError, Rows, SeqState, Snapshot, Step, TokenId};
+use crate::{
+    Advance, DeviceSampling, Logits, Model, ModelError, Rows, SeqState, Snapshot, Step, TokenId,
+};
 use lily_device::{Commands, Counts, Device, Program, Slice};
 use lily_weights::{ModelWeights, Shape};
 use std::ops::Range;
@@ -127,21 +129,57 @@ impl GpuModel {
 
     /// The recorded decode step of a sequence.
     fn program(&self, state: &mut GpuState, next: Next) -> Result<Arc<Program>, ModelError> {
-        let recorded = match next {
-            Next::Greedy => &state.programs.greedy,
-            _ => &state.programs.step,
+        let programs = &state.programs;
+        let recorded = match &next {
+            Next::Sampled(rules) => {
+                programs.sampled.as_ref().filter(|(of, _)| of == rules).map(|(_, program)| program)
+            }
+            Next::Greedy => programs.greedy.as_ref(),
+            Next::Host | Next::Tentative => programs.step.as_ref(),
         };
         if let Some(program) = recorded {
             return Ok(Arc::clone(program));
         }
         let commands = self.decode(1).step(state, next, &[])?;
         let program = Arc::new(self.device.prepare(commands)?);
-        let recorded = match next {
-            Next::Greedy => &mut state.programs.greedy,
-            _ => &mut state.programs.step,
-        };
-        *recorded = Some(Arc::clone(&program));
+        let kept = Arc::clone(&program);
+        match next {
+            Next::Sampled(rules) => state.programs.sampled = Some((rules, kept)),
+            Next::Greedy => state.programs.greedy = Some(kept),
+            Next::Host | Next::Tentative => state.programs.step = Some(kept),
+        }
         Ok(program)
+    }
+
+    /// Feeds a token and then what the device chooses, `n_tokens` times in all.
+    fn run_ahead(
+        &self,
+        state: &mut GpuState,
+        token: TokenId,
+        n_tokens: usize,
+        next: Next,
+    ) -> Result<Vec<TokenId>, ModelError> {
+        state.check_room(n_tokens)?;
+        let vocab_size = self.shape.vocab_size;
+        if token as usize >= vocab_size {
+            return Err(ModelError::TokenOutOfRange { id: token, vocab_size });
+        }
+        let program = self.program(state, next)?;
+        self.device.write(&self.decode.ids, bytemuck::bytes_of(&token))?;
+        let mut chosen = Vec::with_capacity(n_tokens);
+        let history = self.decode.noted.len / 4;
+        while chosen.len() < n_tokens {
+            // Several steps in flight: the device never waits for the host.
+            let n = (n_tokens - chosen.len()).min(history / 2);
+            for _ in 0..n {
+                self.device.replay(&program)?;
+            }
+            let mut noted = vec![0_u32; history];
+            self.device.read(&self.decode.noted, bytemuck::cast_slice_mut(&mut noted))?;
+            chosen.extend((1..=n).map(|i| noted[(state.len + i) % history]));
+            state.len += n;
+        }
+        Ok(chosen)
     }
 
     /// A few tokens of one sequence.
@@ -325,27 +363,37 @@ impl Model for GpuModel {
         n_tokens: usize,
     ) -> Result<Vec<TokenId>, ModelError> {
         let state = gpu_state_mut(state, &self.shape, &self.device)?;
-        state.check_room(n_tokens)?;
-        let vocab_size = self.shape.vocab_size;
-        if token as usize >= vocab_size {
-            return Err(ModelError::TokenOutOfRange { id: token, vocab_size });
+        self.run_ahead(state, token, n_tokens, Next::Greedy)
+    }
+
+    fn samples(&self) -> bool {
+        true
+    }
+
+    fn decode_sampled(
+        &mut self,
+        state: &mut SeqState,
+        token: TokenId,
+        rules: &DeviceSampling,
+        draws: &[f32],
+    ) -> Result<Option<Vec<TokenId>>, ModelError> {
+        let state = gpu_state_mut(state, &self.shape, &self.device)?;
+        let history = self.decode.draws.len / 4;
+        if rules.top_k == 0 || rules.top_k > ops::TOP_K_MAX || draws.len() > history / 2 {
+            return Ok(None);
         }
-        let program = self.program(state, Next::Greedy)?;
-        self.device.write(&self.decode.ids, bytemuck::bytes_of(&token))?;
-        let mut chosen = Vec::with_capacity(n_tokens);
-        let history = self.decode.noted.len / 4;
-        while chosen.len() < n_tokens {
-            // Several steps in flight: the device never waits for the host.
-            let n = (n_tokens - chosen.len()).min(history / 2);
-            for _ in 0..n {
-                self.device.replay(&program)?;
+        state.check_room(draws.len())?;
+        // The draw for position p lies in p % history: at most two pieces.
+        let first = (state.len + 1) % history;
+        let (end, start) = draws.split_at(draws.len().min(history - first));
+        for (at, piece) in [(first, end), (0, start)] {
+            if !piece.is_empty() {
+                let offset = self.decode.draws.offset + at * 4;
+                let slice = self.decode.draws.buffer.slice(offset..offset + piece.len() * 4);
+                self.device.write(&slice, bytemuck::cast_slice(piece))?;
             }
-            let mut noted = vec![0_u32; history];
-            self.device.read(&self.decode.noted, bytemuck::cast_slice_mut(&mut noted))?;
-            chosen.extend((1..=n).map(|i| noted[(state.len + i) % history]));
-            state.len += n;
         }
-        Ok(chosen)
+        self.run_ahead(state, token, draws.len(), Next::Sampled(*rules)).map(Some)
     }
 
     fn decode_counts(&self, state: &SeqState) -> Option<Counts> {

@@ -2,7 +2,7 @@
 
 use super::Activations;
 use super::ops::{CONV_RING, DeltaStash, DeltaState, KvRows, conv_channels};
-use crate::ModelError;
+use crate::{DeviceSampling, ModelError};
 use lily_device::{Buffer, Commands, Device, DeviceError, Program, Slice};
 use lily_weights::Shape;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub(super) struct Programs {
     pub(super) step: Option<Arc<Program>>,
     /// The token of the last step, the next one chosen greedily.
     pub(super) greedy: Option<Arc<Program>>,
+    /// The same, drawn by rules.
+    pub(super) sampled: Option<(DeviceSampling, Arc<Program>)>,
 }
 
 #[derive(Clone, Debug)]

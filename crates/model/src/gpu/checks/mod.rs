@@ -14,6 +14,7 @@ mod moe_decode;
 mod moe_prefill;
 mod next_token;
 mod norm;
+mod sample;
 mod support;
 
 pub use support::{Case, Check, Cx, Rng};
@@ -34,6 +35,7 @@ pub fn table() -> Vec<Check> {
         gemm::CHECKS,
         moe_prefill::CHECKS,
         next_token::CHECKS,
+        sample::CHECKS,
     ]
     .concat()
 }

@@ -10,6 +10,7 @@ mod moe_decode;
 mod moe_prefill;
 mod next_token;
 mod norm;
+mod sample;
 
 pub(crate) use attention_decode::{
     AttentionDecode, HeadNorms, KvRows, attention_decode, parts_floats,
@@ -26,3 +27,4 @@ pub(crate) use moe_decode::{GpuMoe, MoeDecode, a_floats, moe_decode};
 pub(crate) use moe_prefill::{MoePrefill, MoeScratch, moe_prefill};
 pub(crate) use next_token::{NextToken, advance, next_token, scratch_bytes};
 pub(crate) use norm::rms_norm;
+pub(crate) use sample::{Sample, TOP_K_MAX, sample, sample_bytes};
