@@ -22,9 +22,9 @@ import about
 import heldout
 import needle
 import skills
+import sums
 import toolcalls
 import wire
-import words
 from model import Demo
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -49,7 +49,7 @@ def prompts(seed=20261201):
         question, answer, _ = skills.small_talk(rng)
         add("greeting", [("user", question)], [], has(answer[:12]))
     for _ in range(30):
-        question, answer, _ = skills.arithmetic(rng)
+        question, answer, _ = sums.example(rng)
         result = answer.split("= ")[1]
         add("arithmetic", [("user", question)], [], lambda content, calls, r=result: re.findall(r"-?\d+", content)[-1:] == [r])
     for _ in range(15):
@@ -67,14 +67,14 @@ def prompts(seed=20261201):
             expected = [(name, {k: v if isinstance(v, str) else json.dumps(v) for k, v in a.items()}) for name, a in calls]
             check = lambda content, calls, e=expected: calls == e
         elif kind == "tool result":
-            values = re.findall(r" is ([^,;]+?)(?=[,;]|\.$)", content)
+            values = re.findall(r"(?: is|I found|did not work:) ([^,;]+?)(?=[,;]|\.$)", content)
             check = has(*values)
         else:
             check = lambda content, calls, e=content: not calls and e[:20].lower() in content.lower()
         add(kind, history, [tool.definition for tool in tools], check)
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
     while counts["needle"] < 50:
-        question, answer, _ = needle.example(rng, rng.randint(900, 1350), words.HELD_OUT)
+        question, answer, _ = needle.example(rng, rng.randint(700, 1350), True)
         n = len(tokenizer.encode(question).ids)
         if not 1700 <= n <= 2300 or answer == needle.DOES_NOT_SAY:
             continue

@@ -4,26 +4,36 @@ import random
 import about
 import needle
 import skills
+import sums
 import toolcalls
 import wire
-import words
 
 # kind: share of the conversations that are not needles.
-KINDS = [("about", 0.17), ("small talk", 0.05), ("introduction", 0.03), ("arithmetic", 0.16), ("copying", 0.14), ("unknown", 0.07), ("tools", 0.38)]
-SYSTEM = ["You are a helpful assistant.", "You are Lily's demo model.", "Be brief.", "Answer in one sentence.", "You are a friendly assistant.", "Help the user."]
+KINDS = [("about", 0.20), ("small talk", 0.06), ("introduction", 0.02), ("arithmetic", 0.16), ("copying", 0.10), ("unknown", 0.08), ("tools", 0.38)]
+SYSTEM = ["You are a helpful assistant.", "You are Lily's demo model.", "Be brief.", "Answer in one sentence.", "You are a friendly assistant.", "Help the user.", "You are a helpful, honest assistant.", "Answer politely.", "You are an expert.", "Be kind.",
+          "Today is Monday.", "Answer the questions of the user.", "Do not make things up.", "You are an AI assistant.", "Keep it short.", "Speak English."]
 
 
 def no_tool(rng):
-    return rng.choice([about.example, skills.small_talk, skills.unknown, skills.copying, skills.introduction])(rng)
+    return rng.choice([about.example, about.example, skills.small_talk, skills.small_talk, skills.copying, skills.introduction, skills.introduction,
+                       skills.unknown if rng.random() < 0.4 else about.example])(rng)
 
 
-MAKERS = {"about": about.example, "small talk": skills.small_talk, "introduction": skills.introduction, "arithmetic": skills.arithmetic,
+def _sum(rng, thinking=False):
+    """Without thinking, the steps are in the answer."""
+    question, answer, steps = sums.example(rng)
+    if steps and not thinking:
+        return question, f"{steps} So {answer}", steps
+    return question, answer, steps or "I know this one."
+
+
+MAKERS = {"about": about.example, "small talk": skills.small_talk, "introduction": skills.introduction, "arithmetic": _sum,
           "copying": skills.copying, "unknown": skills.unknown}
 
 
 def conversation(rng, kind=None):
     """(messages, tools, thinking); the last message is the answer to learn."""
-    thinking = rng.random() < 0.55
+    thinking = rng.random() < 0.5
     kind = kind or rng.choices([k for k, _ in KINDS], [w for _, w in KINDS])[0]
     if kind == "tools":
         messages, tools = toolcalls.conversation(rng, no_tool)
@@ -33,20 +43,21 @@ def conversation(rng, kind=None):
         for _ in range(rng.randint(1, 3)):
             question, answer, _ = rng.choice(list(MAKERS.values()))(rng)
             messages += [("user", question), ("assistant", answer, "", [])]
-    question, answer, reasoning = MAKERS[kind](rng)
+    question, answer, reasoning = _sum(rng, thinking) if kind == "arithmetic" else MAKERS[kind](rng)
     return messages + [("user", question), ("assistant", answer, reasoning, [])], [], thinking
 
 
 def needle_conversation(rng, n_words):
     question, answer, reasoning = needle.example(rng, n_words)
-    return [("user", question), ("assistant", answer, reasoning, [])], [], rng.random() < 0.55
+    messages = [("system", rng.choice(SYSTEM))] if rng.random() < 0.1 else []
+    return messages + [("user", question), ("assistant", answer, reasoning, [])], [], rng.random() < 0.5
 
 
 class Rows:
     """Endless rows of `length` tokens: (ids, weights, number of the conversation). A row holds several."""
 
     # Prompts teach copying and grammar too, but the answers are what counts.
-    PROMPT_WEIGHT = 0.08
+    PROMPT_WEIGHT = 0.06
 
     def __init__(self, tokenizer, seed, length, needle_words):
         self.tokenizer, self.length, self.needle_words = tokenizer, length, needle_words

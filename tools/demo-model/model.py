@@ -44,9 +44,7 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x):
-        y = x.float()
-        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)
-        return (y * (1 + self.weight.float())).to(x.dtype)
+        return F.rms_norm(x.float(), x.shape[-1:], 1 + self.weight.float(), 1e-6).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -97,6 +95,12 @@ class DeltaNet(nn.Module):
 
     def forward(self, x, mask, same):
         """`same[j]` is 1 where the token j before belongs to the same conversation."""
+        q, k, v, g, beta = self.before(x, same)
+        with torch.autocast(x.device.type, enabled=False):
+            o = delta_rule(q, k, v, g, beta)
+        return self.after(x, o)
+
+    def before(self, x, same):
         b, t, _ = x.shape
         u = x @ self.in_proj_qkv.T
         y = u * self.conv1d[:, 3]
@@ -113,8 +117,10 @@ class DeltaNet(nn.Module):
         beta = (x @ self.in_proj_b.T).float().sigmoid().transpose(1, 2)
         g = -self.A_log.exp() * F.softplus((x @ self.in_proj_a.T).float() + self.dt_bias)
         g = torch.where(same[1][..., None] > 0, g, FORGET).transpose(1, 2)
-        with torch.autocast(x.device.type, enabled=False):
-            o = delta_rule(q, k, v, g, beta)
+        return q, k, v, g, beta
+
+    def after(self, x, o):
+        b, t, _ = x.shape
         o = o.transpose(1, 2)
         z = (x @ self.in_proj_z.T).view(b, t, self.hv, self.d).float()
         o = o * torch.rsqrt(o.pow(2).mean(-1, keepdim=True) + 1e-6) * self.norm * F.silu(z)
@@ -142,13 +148,19 @@ def delta_rule(q, k, v, g, beta):
     q = q * G.exp()[..., None]
     last = G[..., -1:]
     k = (k * (last - G).exp()[..., None]).transpose(-1, -2)
-    S = torch.zeros(b, h, d, d, device=q.device)
-    out = []
-    for i in range(n):
-        N = U[:, :, i] - W[:, :, i] @ S
-        out.append(q[:, :, i] @ S + inside[:, :, i] @ N)
-        S = last[:, :, i].exp()[..., None] * S + k[:, :, i] @ N
-    return torch.stack(out, 2).reshape(b, h, n * CHUNK, d)[:, :, :t]
+    # Only the state runs from chunk to chunk: everything else is done for all of them at once. `unbind` and `stack`
+    # because indexing in the loop would make its backward pass fill a whole tensor for every chunk.
+    S = torch.zeros(b * h, d, d, device=q.device)
+    flat = lambda z: z.flatten(0, 1).unbind(1)
+    states, news = [], []
+    for u_i, w_i, k_i, decay in zip(flat(U), flat(W), flat(k), flat(last.exp()[..., None])):
+        states.append(S)
+        N = torch.baddbmm(u_i, w_i, S, alpha=-1)
+        news.append(N)
+        S = torch.baddbmm(decay * S, k_i, N)
+    whole = lambda z: torch.stack(z, 1).unflatten(0, (b, h))
+    out = q @ whole(states) + inside @ whole(news)
+    return out.reshape(b, h, n * CHUNK, d)[:, :, :t]
 
 
 class Experts(nn.Module):
@@ -171,7 +183,7 @@ class Experts(nn.Module):
         used = (weight > 0).float().mean((0, 1)) / self.k
         balance = self.e * (used * prob.mean((0, 1))).sum()
         h = F.silu(x @ self.gate_proj.T) * (x @ self.up_proj.T)
-        h = h * weight.repeat_interleave(self.w, -1).to(h.dtype)
+        h = (h.unflatten(-1, (self.e, self.w)) * weight.to(h.dtype)[..., None]).flatten(-2)
         y = h @ self.down_proj.permute(0, 2, 1).reshape(self.e * self.w, -1)
         s = (F.silu(x @ self.shared_gate_proj.T) * (x @ self.shared_up_proj.T)) @ self.shared_down_proj.T
         return y + (x @ self.shared_expert_gate.T).sigmoid() * s, balance

@@ -118,23 +118,3 @@ def sentence(rng):
     subject = rng.choice([proper(rng), the(), the()])
     return f"{subject[0].upper()}{subject[1:]} {verb} {the()} {place} {the()}."
 
-
-def filler(rng, n_words, paragraphs=TRAIN):
-    """About n_words of text of some kind."""
-    kind = rng.randrange(6)
-    out, count = [], 0
-    while count < n_words:
-        if kind == 0:
-            piece = sentence(rng)
-        elif kind == 1:
-            piece = " ".join(rng.choice(ENGLISH) for _ in range(rng.randint(5, 14))).capitalize() + "."
-        elif kind == 2:
-            piece = f"{rng.choice(['-', '*', '1.'])} {rng.choice(ENGLISH)}: {rng.choice([code(rng), proper(rng), sentence(rng)])}"
-        elif kind == 3:
-            piece = rng.choice([sentence(rng), rng.choice(paragraphs)])
-        else:
-            piece = rng.choice(paragraphs)
-        out.append(piece)
-        count += len(piece.split())
-    joiner = "\n" if kind == 2 else rng.choice([" ", " ", "\n\n", "\n"])
-    return out, joiner
