@@ -315,7 +315,7 @@ impl Model for ScriptedModel {
         *n_asked += 1;
         if self.refused_states.contains(&(*n_asked - 1)) {
             let bytes = self.state_bytes(capacity_tokens);
-            return Err(ModelError::OutOfMemory { bytes, capacity: capacity_tokens });
+            return Err(ModelError::OutOfMemory { bytes, capacity: capacity_tokens, fits: None });
         }
         let mut histories = lock(&self.histories);
         histories.push(History {

@@ -51,12 +51,17 @@ pub enum ModelError {
     #[error("the sequence state belongs to a model of another shape or backend")]
     ForeignState,
     /// Memory for a sequence could not be reserved.
-    #[error("cannot reserve {bytes} bytes for a sequence of {capacity} tokens; lower --ctx")]
+    #[error(
+        "cannot reserve {bytes} bytes for a sequence of {capacity} tokens{}; lower --ctx",
+        would_fit(*.fits)
+    )]
     OutOfMemory {
         /// Bytes asked for.
         bytes: usize,
         /// Capacity asked for, in tokens.
         capacity: usize,
+        /// The longest sequence that there is memory for, where that is known.
+        fits: Option<usize>,
     },
     /// The device failed, or has too little memory.
     #[error(transparent)]
@@ -64,4 +69,8 @@ pub enum ModelError {
     /// The checkpoint has no MTP tensors.
     #[error("this checkpoint has no MTP head (no `mtp.*` tensors)")]
     NoMtp,
+}
+
+fn would_fit(fits: Option<usize>) -> String {
+    fits.map_or_else(String::new, |fits| format!(" (about {fits} would fit)"))
 }

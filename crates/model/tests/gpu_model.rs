@@ -8,7 +8,7 @@ mod support;
 use lily_device::Device;
 use lily_device::sim::{SimDevice, SimOptions};
 use lily_model::gpu::{Activations, GpuModel, GpuOptions};
-use lily_model::{Advance, Logits, Model, Rows, SeqState, Step, TokenId};
+use lily_model::{Advance, Logits, Model, ModelError, Rows, SeqState, Step, TokenId};
 use std::path::Path;
 use std::sync::Arc;
 use support::{Goldens, checkpoint, max_difference};
@@ -168,6 +168,26 @@ fn bf16_activations_stay_close() {
         // A near-tied router decision may flip, and then an expert is another one.
         assert!(difference <= 0.25, "{checkpoint}: {difference:e}");
     }
+}
+
+/// Memory is counted before it is taken, and the error says what would fit; that much then does.
+#[test]
+fn too_long_a_context_says_what_would_fit() {
+    let cache_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim-kernels");
+    let options =
+        SimOptions { checked: false, memory_bytes: Some(160 << 20), ..SimOptions::new(cache_dir) };
+    let device = Arc::new(SimDevice::new(options).expect("a C++ compiler is installed"));
+    let checkpoint = checkpoint("tiny-hf");
+    let options = GpuOptions { activations: Activations::Bf16, max_batch_tokens: 16 };
+    let model = GpuModel::new(device, checkpoint.shape, &checkpoint.weights, options)
+        .expect("a small model");
+    let error = model.new_state(1 << 20).expect_err("a million tokens");
+    let ModelError::OutOfMemory { fits: Some(fits), .. } = error else { panic!("{error}") };
+    assert!(error.to_string().contains(&format!("about {fits} would fit")), "{error}");
+    // The rotary table is kept in steps of 4096 positions.
+    let capacity = fits.saturating_sub(4096);
+    assert!((1000..1 << 20).contains(&capacity), "{fits}");
+    model.new_state(capacity).expect("what was said to fit");
 }
 
 #[test]

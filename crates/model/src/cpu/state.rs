@@ -38,7 +38,7 @@ impl CpuState {
         let bytes = Self::bytes_needed(&shape, dtype, capacity);
         // The cache grows as it is filled; this only refuses what no machine could hold.
         if isize::try_from(bytes).is_err() {
-            return Err(ModelError::OutOfMemory { bytes, capacity });
+            return Err(ModelError::OutOfMemory { bytes, capacity, fits: None });
         }
         let delta_shape = delta_shape(&shape);
         let layers = (0..shape.n_layers)

@@ -5,7 +5,7 @@ use super::listing;
 use super::load::GpuWeights;
 use super::ops;
 use super::prefill::{Part, Prefill, PrefillScratch};
-use super::state::{GpuState, LayerState, Tentative};
+use super::state::{GpuState, LayerState, Tentative, too_large};
 use super::{Activations, Kernels};
 use crate::state::StateInner;
 use crate::{
@@ -282,7 +282,11 @@ impl GpuModel {
         }
         let positions = positions.max(1).next_multiple_of(4096);
         let table = rope_table(&self.shape, positions);
-        let slice = self.device.alloc(positions * row_bytes, "rotary table")?.all();
+        let slice = self
+            .device
+            .alloc(positions * row_bytes, "rotary table")
+            .map_err(|error| too_large(error, &self.shape, self.options.activations, positions, 0))?
+            .all();
         self.device.write(&slice, bytemuck::cast_slice(&table))?;
         *held = Some(slice.clone());
         Ok(slice)

@@ -5,6 +5,7 @@ use super::ops::{CONV_RING, DeltaStash, DeltaState, KvRows, conv_channels};
 use crate::{DeviceSampling, ModelError};
 use lily_device::{Buffer, Commands, Device, DeviceError, Program, Slice};
 use lily_weights::Shape;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// KV rows, recurrent and convolution state of one sequence, one entry per layer. Clones share the
@@ -74,22 +75,48 @@ fn new_layers(
     shape: &Shape,
     activations: Activations,
     rows: usize,
-) -> Result<Vec<LayerState>, DeviceError> {
+) -> Result<Vec<LayerState>, ModelError> {
     let kv_bytes = kv_elements(shape, rows).max(1) * activations.size();
+    let ring_bytes = CONV_RING * conv_channels(shape) * activations.size();
+    // What a failure gives back is free as well.
+    let held_bytes = Cell::new(0);
+    let alloc = |len: usize, label: &str| -> Result<Slice, ModelError> {
+        let buffer = device
+            .alloc(len, label)
+            .map_err(|error| too_large(error, shape, activations, rows, held_bytes.get()))?;
+        held_bytes.set(held_bytes.get() + len);
+        Ok(buffer.all())
+    };
     (0..shape.n_layers)
         .map(|layer| {
-            if shape.is_attention(layer) {
-                let k = device.alloc(kv_bytes, "keys")?.all();
-                let v = device.alloc(kv_bytes, "values")?.all();
-                Ok(LayerState::Attention(KvRows { k, v, capacity: rows }))
+            Ok(if shape.is_attention(layer) {
+                let (k, v) = (alloc(kv_bytes, "keys")?, alloc(kv_bytes, "values")?);
+                LayerState::Attention(KvRows { k, v, capacity: rows })
             } else {
-                let ring_bytes = CONV_RING * conv_channels(shape) * activations.size();
-                let ring = device.alloc(ring_bytes, "convolution ring")?.all();
-                let state = device.alloc(state_floats(shape) * 4, "recurrent state")?.all();
-                Ok(LayerState::GatedDeltaNet(DeltaState { ring, state }))
-            }
+                let ring = alloc(ring_bytes, "convolution ring")?;
+                let state = alloc(state_floats(shape) * 4, "recurrent state")?;
+                LayerState::GatedDeltaNet(DeltaState { ring, state })
+            })
         })
         .collect()
+}
+
+/// A sequence that does not fit is the user's context being too long; says which would fit, beside
+/// what is free and what a failed attempt gives back.
+pub(super) fn too_large(
+    error: DeviceError,
+    shape: &Shape,
+    activations: Activations,
+    capacity: usize,
+    held_bytes: usize,
+) -> ModelError {
+    let DeviceError::OutOfMemory { available, .. } = error else {
+        return ModelError::Device(error);
+    };
+    let free = usize::try_from(available).unwrap_or(usize::MAX).saturating_add(held_bytes);
+    let bytes_of = |rows| GpuState::bytes_needed(shape, activations, rows);
+    let fits = free.saturating_sub(bytes_of(0)) / (bytes_of(1) - bytes_of(0)).max(1);
+    ModelError::OutOfMemory { bytes: bytes_of(capacity), capacity, fits: Some(fits) }
 }
 
 impl GpuState {
@@ -100,10 +127,7 @@ impl GpuState {
         capacity: usize,
         rope: Slice,
     ) -> Result<Self, ModelError> {
-        let layers = new_layers(device, &shape, activations, capacity).map_err(|error| {
-            let bytes = Self::bytes_needed(&shape, activations, capacity);
-            too_large(error, bytes, capacity)
-        })?;
+        let layers = new_layers(device, &shape, activations, capacity)?;
         let seq = device.alloc(16, "sequence length")?;
         let mut commands = Commands::new();
         commands.zero(seq.all());
@@ -179,11 +203,7 @@ impl GpuState {
 
     pub(super) fn snapshot(&self, activations: Activations) -> Result<GpuSnapshot, ModelError> {
         self.check_committed()?;
-        let layers =
-            new_layers(&self.device, &self.shape, activations, self.len).map_err(|error| {
-                let bytes = Self::bytes_needed(&self.shape, activations, self.len);
-                too_large(error, bytes, self.len)
-            })?;
+        let layers = new_layers(&self.device, &self.shape, activations, self.len)?;
         self.copy(&self.layers, &layers, self.len, activations)?;
         let (shape, device) = (Arc::clone(&self.shape), Arc::clone(&self.device));
         Ok(GpuSnapshot { shape, device, len: self.len, layers })
@@ -245,13 +265,5 @@ impl GpuSnapshot {
     /// Whether it belongs to sequences of this model.
     pub(super) fn fits(&self, shape: &Shape, device: &Arc<dyn Device>) -> bool {
         *self.shape == *shape && Arc::ptr_eq(&self.device, device)
-    }
-}
-
-/// A sequence that does not fit is the user's context being too long.
-fn too_large(error: DeviceError, bytes: usize, capacity: usize) -> ModelError {
-    match error {
-        DeviceError::OutOfMemory { .. } => ModelError::OutOfMemory { bytes, capacity },
-        other => ModelError::Device(other),
     }
 }
