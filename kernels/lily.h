@@ -23,12 +23,10 @@
 #include <metal_stdlib>
 using namespace metal;
 #define LILY_UNROLL _Pragma("clang loop unroll(full)")
-#ifndef LILY_TYPECHECK
 inline float2 make_float2(float x, float y) { return float2(x, y); }
 inline float4 make_float4(float x, float y, float z, float w) { return float4(x, y, z, w); }
 inline uint2 make_uint2(uint x, uint y) { return uint2(x, y); }
 inline uint4 make_uint4(uint x, uint y, uint z, uint w) { return uint4(x, y, z, w); }
-#endif
 #endif
 
 // Activations between kernels, and rows of the KV cache: float in the exact mode, else bfloat.

@@ -1,81 +1,173 @@
-// The kernels as a Mac sees them, for a C++ compiler that only checks: address spaces are real, so a
-// missing or wrong `device`, `constant` or `threadgroup` does not compile, nor does a float that
-// becomes a bfloat without being asked (-Werror=implicit-float-conversion). This stands in for
-// <metal_stdlib>; the declarations follow the Metal Shading Language Specification 3.2.
-#pragma once
-#define LILY_TYPECHECK 1
+// Stands in for <metal_stdlib> when `cargo xtask typecheck` reads a kernel with plain clang.
+//
+// Address spaces are real here: a wrong or missing qualifier, and a pointer that changes its space,
+// do not compile. The words are those of lily.h and of tile.h, in Metal's own form, plus the names
+// that `using namespace metal` would bring into conflict with ours. Nothing is defined: the text is
+// never run.
+//
+// Declarations follow the Metal Shading Language Specification 3.2. Stricter than Metal on purpose:
+// half and bfloat convert only when told to (compilers disagree about the rest) and have no
+// arithmetic; structs in another space are read member by member. What no declaration can express,
+// such as a pointer without any qualifier, is found by rules of xtask.
+#pragma clang system_header
 
 #define kernel
-#define thread
 #define device __attribute__((address_space(1)))
 #define constant const __attribute__((address_space(2)))
 #define threadgroup __attribute__((address_space(3)))
+#define thread
+// Written in place of `threadgroup` before an array in a kernel body.
 #define LILY_THREADGROUP_ARRAY static __attribute__((address_space(3)))
-#define INFINITY __builtin_inff()
 
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
-typedef _Float16 half;
-typedef __bf16 bfloat;
+
+// Scalars as far as loads, stores and arrays in any space go; no implicit conversion either way.
+enum class half : ushort {};
+enum class bfloat : ushort {};
+enum class atomic_uint : uint {};
+enum class atomic_int : int {};
+
 typedef float float2 __attribute__((ext_vector_type(2)));
 typedef float float4 __attribute__((ext_vector_type(4)));
 typedef uint uint2 __attribute__((ext_vector_type(2)));
 typedef uint uint3 __attribute__((ext_vector_type(3)));
 typedef uint uint4 __attribute__((ext_vector_type(4)));
-// Constructors of vectors are Metal's own.
-inline float2 make_float2(float x, float y) { return float2{x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
-inline uint2 make_uint2(uint x, uint y) { return uint2{x, y}; }
-inline uint4 make_uint4(uint x, uint y, uint z, uint w) { return uint4{x, y, z, w}; }
-struct ulong2 {
-    ulong x, y;
-    ulong2(ulong both) : x(both), y(both) {}
-    ulong2(ulong x, ulong y) : x(x), y(y) {}
-};
+typedef ulong ulong2 __attribute__((ext_vector_type(2)));
 
-namespace metal {
+// Metal's vector constructors, which clang's vectors lack; the names stay types everywhere else.
+template <typename V> V typecheck_vector();
+template <typename V, typename... T> inline V typecheck_vector(T... x) {
+    return V{static_cast<decltype(V{}.x)>(x)...};
+}
+#define float2(...) typecheck_vector<float2>(__VA_ARGS__)
+#define float4(...) typecheck_vector<float4>(__VA_ARGS__)
+#define uint2(...) typecheck_vector<uint2>(__VA_ARGS__)
+#define uint3(...) typecheck_vector<uint3>(__VA_ARGS__)
+#define uint4(...) typecheck_vector<uint4>(__VA_ARGS__)
+#define ulong2(...) typecheck_vector<ulong2>(__VA_ARGS__)
+
 template <typename T, typename U> inline T as_type(U x) {
-    static_assert(sizeof(T) == sizeof(U), "as_type keeps the size");
+    static_assert(sizeof(T) == sizeof(U), "as_type between types of different size");
     return __builtin_bit_cast(T, x);
 }
-// One type for both arguments, or the call is ambiguous, as on a Mac.
-float min(float, float); uint min(uint, uint); int min(int, int); ulong min(ulong, ulong); long min(long, long);
-float max(float, float); uint max(uint, uint); int max(int, int); ulong max(ulong, ulong); long max(long, long);
-float exp(float); float exp2(float); float log(float); float sqrt(float); float rsqrt(float); float cos(float);
-float sin(float); float fabs(float); float fma(float, float, float);
 
-enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2 };
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
+#define FLT_MAX 0x1.fffffep127f
+#define FLT_MIN 0x1p-126f
+#define FLT_EPSILON 0x1p-23f
+#define UINT_MAX 0xffffffffu
+#define INT_MAX 2147483647
+#define M_PI_F 3.14159265358979323846f
+#define M_LOG2E_F 1.44269504088896340736f
+#define M_LN2_F 0.693147180559945309417f
+
+namespace metal {
+
+// Overloads as in Metal, where exp(1u) and min(uint, ulong) are ambiguous; _Float16 is the second
+// overload that makes them so. Numbers without f are refused too: elsewhere they are doubles.
+#define TYPECHECK_UNARY(f) float f(float); _Float16 f(_Float16);
+TYPECHECK_UNARY(exp) TYPECHECK_UNARY(exp2) TYPECHECK_UNARY(exp10)
+TYPECHECK_UNARY(log) TYPECHECK_UNARY(log2) TYPECHECK_UNARY(log10)
+TYPECHECK_UNARY(sqrt) TYPECHECK_UNARY(rsqrt)
+TYPECHECK_UNARY(sin) TYPECHECK_UNARY(cos) TYPECHECK_UNARY(tan) TYPECHECK_UNARY(tanh)
+TYPECHECK_UNARY(fabs) TYPECHECK_UNARY(floor) TYPECHECK_UNARY(ceil) TYPECHECK_UNARY(trunc)
+TYPECHECK_UNARY(round) TYPECHECK_UNARY(rint) TYPECHECK_UNARY(fract) TYPECHECK_UNARY(sign)
+TYPECHECK_UNARY(saturate)
+#undef TYPECHECK_UNARY
+float fma(float, float, float); _Float16 fma(_Float16, _Float16, _Float16);
+float pow(float, float); _Float16 pow(_Float16, _Float16);
+float fmin(float, float); _Float16 fmin(_Float16, _Float16);
+float fmax(float, float); _Float16 fmax(_Float16, _Float16);
+float step(float, float); _Float16 step(_Float16, _Float16);
+float mix(float, float, float); _Float16 mix(_Float16, _Float16, _Float16);
+bool isnan(float); bool isinf(float); bool isfinite(float);
+float dot(float2, float2); float dot(float4, float4);
+float length(float2); float length(float4);
+bool any(bool); bool all(bool);
+
+#define TYPECHECK_ARITHMETIC(T) T min(T, T); T max(T, T); T clamp(T, T, T);
+TYPECHECK_ARITHMETIC(char) TYPECHECK_ARITHMETIC(uchar) TYPECHECK_ARITHMETIC(short)
+TYPECHECK_ARITHMETIC(ushort) TYPECHECK_ARITHMETIC(int) TYPECHECK_ARITHMETIC(uint)
+TYPECHECK_ARITHMETIC(long) TYPECHECK_ARITHMETIC(ulong) TYPECHECK_ARITHMETIC(float)
+TYPECHECK_ARITHMETIC(_Float16)
+#undef TYPECHECK_ARITHMETIC
+
+#define TYPECHECK_INTEGER(T) T abs(T); T popcount(T); T clz(T); T ctz(T); T mulhi(T, T);
+TYPECHECK_INTEGER(int) TYPECHECK_INTEGER(uint) TYPECHECK_INTEGER(long) TYPECHECK_INTEGER(ulong)
+#undef TYPECHECK_INTEGER
+
+// The types that every GPU family shuffles: no 64-bit ones.
+#define TYPECHECK_LANES(T)                                                                       \
+    T simd_sum(T); T simd_max(T); T simd_min(T);                                                 \
+    T simd_shuffle(T, ushort); T simd_shuffle_xor(T, ushort); T simd_broadcast(T, ushort);       \
+    T simd_prefix_exclusive_sum(T); T simd_prefix_inclusive_sum(T);
+TYPECHECK_LANES(short) TYPECHECK_LANES(ushort) TYPECHECK_LANES(int) TYPECHECK_LANES(uint)
+TYPECHECK_LANES(float)
+#undef TYPECHECK_LANES
+
+enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
 mem_flags operator|(mem_flags, mem_flags);
 void threadgroup_barrier(mem_flags);
 void simdgroup_barrier(mem_flags);
-float simd_sum(float); uint simd_sum(uint); float simd_max(float); uint simd_max(uint); float simd_min(float); uint simd_min(uint);
-uint simd_prefix_exclusive_sum(uint);
-template <typename T> T simd_shuffle(T, ushort);
-template <typename T> T simd_broadcast(T, ushort);
-template <typename T> T simd_shuffle_xor(T, ushort);
-bool simd_any(bool); bool simd_all(bool);
 
-enum memory_order { memory_order_relaxed };
-struct atomic_uint { uint value; };
-uint atomic_load_explicit(device const atomic_uint*, memory_order);
-uint atomic_load_explicit(threadgroup const atomic_uint*, memory_order);
-void atomic_store_explicit(device atomic_uint*, uint, memory_order);
-void atomic_store_explicit(threadgroup atomic_uint*, uint, memory_order);
-uint atomic_fetch_add_explicit(device atomic_uint*, uint, memory_order);
-uint atomic_fetch_add_explicit(threadgroup atomic_uint*, uint, memory_order);
+enum memory_order { memory_order_relaxed = 0 };
 
-template <typename T> struct pair_of { T v[2]; T& operator[](uint i) { return v[i]; } };
-template <typename T, int COLS, int ROWS> struct simdgroup_matrix {
-    static_assert(COLS == 8 && ROWS == 8, "matrices are 8 x 8");
-    pair_of<T>& thread_elements();
+#define TYPECHECK_ATOMIC(A, T, space)                                                            \
+    T atomic_load_explicit(const volatile space A*, memory_order);                               \
+    void atomic_store_explicit(volatile space A*, T, memory_order);                              \
+    T atomic_exchange_explicit(volatile space A*, T, memory_order);                              \
+    T atomic_fetch_add_explicit(volatile space A*, T, memory_order);                             \
+    T atomic_fetch_sub_explicit(volatile space A*, T, memory_order);                             \
+    T atomic_fetch_max_explicit(volatile space A*, T, memory_order);                             \
+    T atomic_fetch_min_explicit(volatile space A*, T, memory_order);                             \
+    T atomic_fetch_or_explicit(volatile space A*, T, memory_order);                              \
+    T atomic_fetch_and_explicit(volatile space A*, T, memory_order);
+TYPECHECK_ATOMIC(atomic_uint, uint, device) TYPECHECK_ATOMIC(atomic_uint, uint, threadgroup)
+TYPECHECK_ATOMIC(atomic_int, int, device) TYPECHECK_ATOMIC(atomic_int, int, threadgroup)
+#undef TYPECHECK_ATOMIC
+
+// simdgroup_matrix: 8 x 8, of float, half or bfloat.
+template <typename T> struct typecheck_pair {
+    T x, y;
+    T& operator[](uint);
+    const T& operator[](uint) const;
 };
-template <typename T, int COLS, int ROWS> simdgroup_matrix<T, COLS, ROWS> make_filled_simdgroup_matrix(T);
-template <typename T> void simdgroup_load(simdgroup_matrix<T, 8, 8>&, device const T*, ulong = 8, ulong2 = 0, bool = false);
-template <typename T> void simdgroup_load(simdgroup_matrix<T, 8, 8>&, threadgroup const T*, ulong = 8, ulong2 = 0, bool = false);
-template <typename T> void simdgroup_store(simdgroup_matrix<T, 8, 8>, device T*, ulong = 8, ulong2 = 0, bool = false);
-template <typename T> void simdgroup_store(simdgroup_matrix<T, 8, 8>, threadgroup T*, ulong = 8, ulong2 = 0, bool = false);
-template <typename D, typename A, typename B, typename C>
-void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>&, simdgroup_matrix<A, 8, 8>, simdgroup_matrix<B, 8, 8>, simdgroup_matrix<C, 8, 8>);
-} // namespace metal
+template <typename T, int Cols, int Rows = Cols> struct simdgroup_matrix {
+    static_assert(Cols == 8 && Rows == 8, "a simdgroup_matrix is 8 x 8");
+    simdgroup_matrix();
+    explicit simdgroup_matrix(T diagonal);
+    typecheck_pair<T>& thread_elements();
+    const typecheck_pair<T>& thread_elements() const;
+};
+typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
+typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
+typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
+
+template <typename T, int Cols, int Rows> simdgroup_matrix<T, Cols, Rows> make_filled_simdgroup_matrix(T);
+
+#define TYPECHECK_MATRIX(space)                                                                  \
+    template <typename T, int C, int R>                                                          \
+    void simdgroup_load(simdgroup_matrix<T, C, R>&, const space T*, ulong elements_per_row = C,  \
+                        ulong2 origin = 0, bool transpose = false);                              \
+    template <typename T, int C, int R>                                                          \
+    void simdgroup_store(const simdgroup_matrix<T, C, R>&, space T*, ulong elements_per_row = C, \
+                         ulong2 origin = 0, bool transpose = false);
+TYPECHECK_MATRIX(device) TYPECHECK_MATRIX(threadgroup)
+#undef TYPECHECK_MATRIX
+
+template <typename D, typename A, typename B>
+void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d, const simdgroup_matrix<A, 8, 8>& a,
+                                   const simdgroup_matrix<B, 8, 8>& b, const simdgroup_matrix<D, 8, 8>& c);
+template <typename D, typename A, typename B>
+void simdgroup_multiply(simdgroup_matrix<D, 8, 8>& d, const simdgroup_matrix<A, 8, 8>& a,
+                        const simdgroup_matrix<B, 8, 8>& b);
+
+}  // namespace metal
+
+// Metal has none of these words, or uses them for something else.
+#pragma clang poison double goto try catch throw new delete virtual dynamic_cast typeid asm
+#pragma clang poison vertex fragment ray_data object_data visible thread_local

@@ -32,6 +32,9 @@ pub(crate) fn run() -> Result<()> {
         &["cargo", "run", "--quiet", "--package", "xtask", "--", "typecheck"],
     )?;
     step("unit and property tests", &["cargo", "test", "--workspace", "--all-targets"])?;
+    // A figure to look at; the test that bounds it has just passed.
+    let bf16 = ["cargo", "test", "--package", "lily-model", "--test", "gpu_model", "bf16", "--"];
+    step("bf16 activations in the simulator", &[&bf16[..], &["--nocapture"]].concat())?;
     step("kernels for NVIDIA", &["cargo", "run", "--quiet", "--package", "xtask", "--", "nvrtc"])?;
     step("documentation tests", &["cargo", "test", "--workspace", "--doc"])?;
     step(
