@@ -2,10 +2,13 @@
 
 use lily_text::{Delta, TokenId};
 
-/// Something that happened to a request, in order: `Started`, then any number of `Step`s, then
-/// exactly one of `Finished` and `Failed`.
+/// Something that happened to a request, in order: `PromptLogprobs` if asked for, `Started`, then
+/// any number of `Step`s, then exactly one of `Finished` and `Failed`.
 #[derive(Clone, Debug)]
 pub enum Event {
+    /// Log-probabilities of the next tokens of the prompt. The pieces joined have an entry for each
+    /// token but the first, which nothing comes before.
+    PromptLogprobs(Vec<TokenLogprob>),
     /// The prompt was computed; the first token follows.
     Started(PromptStats),
     /// One generated token, or several: what it adds to the answer (maybe nothing yet: a tag or a
@@ -65,7 +68,7 @@ pub enum FinishReason {
     ToolCalls,
 }
 
-/// Log-probability of a generated token.
+/// Log-probability of a token that was generated or given.
 #[derive(Clone, Debug)]
 pub struct TokenLogprob {
     /// The token.

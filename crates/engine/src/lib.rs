@@ -28,8 +28,8 @@ pub use event::{
     EngineEnd, EngineError, Event, Events, FinishReason, PromptStats, Summary, TokenLogprob,
 };
 pub use request::{
-    ChatPrompt, EngineConfig, GenerateRequest, Prompt, Sampling, SamplingDefaults, SubmitError,
-    TextModel,
+    ChatPrompt, Constraint, EngineConfig, GenerateRequest, Prompt, Sampling, SamplingDefaults,
+    SubmitError, TextModel, ToolChoice, ToolRule,
 };
 
 use inbox::{Inbox, Phase};

@@ -64,7 +64,8 @@ pub struct GenerateRequest {
     pub prompt: Prompt,
     /// Values left `None` come from the checkpoint's defaults for the thinking mode.
     pub sampling: Sampling,
-    /// Most tokens to generate; `None` is until the end of the context.
+    /// Most tokens to generate; `None` is until the end of the context. 0 is allowed together with
+    /// `prompt_logprobs`.
     pub max_tokens: Option<usize>,
     /// The answer ends before the first of these to be complete. Of a conversation only the content
     /// is searched, not reasoning and tool calls.
@@ -75,6 +76,14 @@ pub struct GenerateRequest {
     pub ignore_eos: bool,
     /// The request fails with [`crate::EngineError::DeadlineExceeded`] after this long.
     pub deadline: Option<Duration>,
+    /// The form of the answer, after the thinking if there is any.
+    pub constraint: Option<Constraint>,
+    /// The think block is closed after this many tokens; 0 closes it at once. Nothing happens to
+    /// answers that do not start inside one.
+    pub thinking_budget: Option<usize>,
+    /// Log-probabilities of the tokens of a text or token prompt, with this many alternatives
+    /// (0 to 20).
+    pub prompt_logprobs: Option<u8>,
 }
 
 impl GenerateRequest {
@@ -88,8 +97,46 @@ impl GenerateRequest {
             logprobs: None,
             ignore_eos: false,
             deadline: None,
+            constraint: None,
+            thinking_budget: None,
+            prompt_logprobs: None,
         }
     }
+}
+
+/// The form that an answer must have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Constraint {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that this schema allows.
+    JsonSchema(serde_json::Value),
+    /// Text of a grammar in `llguidance`'s dialect of Lark.
+    Lark(String),
+    /// Text that this regular expression matches as a whole.
+    Regex(String),
+}
+
+/// Whether and how tools are called.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolRule {
+    /// Whether they are called.
+    pub choice: ToolChoice,
+    /// At most one call; otherwise any number. Of a [`ToolChoice::Auto`] that no grammar rules the
+    /// caller has to see to it.
+    pub single_call: bool,
+}
+
+/// Whether tools are called.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ToolChoice {
+    /// As the model likes.
+    #[default]
+    Auto,
+    /// At least one call of any offered tool.
+    Required,
+    /// At least one call, of these tools only.
+    Named(Vec<String>),
 }
 
 /// What to continue.
@@ -113,6 +160,23 @@ pub struct ChatPrompt {
     pub tools: Vec<serde_json::Value>,
     /// Thinking and further template arguments.
     pub options: RenderOptions,
+    /// Whether and how the tools are called.
+    pub tool_rule: ToolRule,
+    /// The last message is the start of the answer: a turn of the assistant with text and without
+    /// calls. The answer is what follows it, and is not thought about any more.
+    pub continue_final_message: bool,
+}
+
+impl ChatPrompt {
+    /// A conversation whose answer may call these tools and is a turn of its own.
+    pub fn new(
+        messages: Vec<Message>,
+        tools: Vec<serde_json::Value>,
+        options: RenderOptions,
+    ) -> Self {
+        let tool_rule = ToolRule::default();
+        Self { messages, tools, options, tool_rule, continue_final_message: false }
+    }
 }
 
 /// How the next token is chosen. `None` means: not said.
@@ -180,6 +244,14 @@ pub enum SubmitError {
     /// A conversation for a checkpoint without a template.
     #[error("this checkpoint has no chat template; send a text prompt")]
     NoTemplate,
+    /// The form asked for cannot be enforced.
+    #[error("`{field}` cannot be enforced: {problem}")]
+    Constraint {
+        /// `json_schema`, `grammar`, `regex` or `tools`.
+        field: &'static str,
+        /// What is wrong with it, or not supported of it.
+        problem: String,
+    },
     /// The engine has stopped or is draining.
     #[error("the engine is shutting down")]
     Stopped,

@@ -214,14 +214,9 @@ fn stats(summary: &Summary) -> String {
 impl Session {
     /// Answers the conversation so far; `show` sees each piece and may fail to stop the answer.
     fn answer(&self, show: &mut dyn FnMut(&Delta) -> Result<()>) -> Result<Answer> {
-        let prompt = ChatPrompt {
-            messages: self.messages.clone(),
-            tools: Vec::new(),
-            options: RenderOptions {
-                enable_thinking: self.thinking,
-                ..RenderOptions::for_answer()
-            },
-        };
+        let options =
+            RenderOptions { enable_thinking: self.thinking, ..RenderOptions::for_answer() };
+        let prompt = ChatPrompt::new(self.messages.clone(), Vec::new(), options);
         let request = GenerateRequest {
             sampling: self.sampling.clone(),
             max_tokens: self.max_tokens,
@@ -274,7 +269,7 @@ async fn collect(mut events: Events, show: &mut dyn FnMut(&Delta) -> Result<()>)
         has_started = true;
         waiting = None;
         match event {
-            Event::Started(_) => {}
+            Event::PromptLogprobs(_) | Event::Started(_) => {}
             Event::Step { deltas, .. } => {
                 for delta in &deltas {
                     answer.add(delta);

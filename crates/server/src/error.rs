@@ -136,6 +136,9 @@ impl From<SubmitError> for ApiError {
                 error.param = Some("messages".to_owned());
                 error
             }
+            SubmitError::Constraint { field, problem } => {
+                Self::invalid(field, format!("cannot be enforced: {problem}"))
+            }
             SubmitError::NoTemplate => Self::bad_request(message).with_code("no_chat_template"),
             SubmitError::Stopped => Self::unavailable(message),
             _ => Self::internal(message),

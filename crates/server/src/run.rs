@@ -83,6 +83,7 @@ impl Run {
 
     fn advance(&mut self, i: usize, event: Event) {
         match event {
+            Event::PromptLogprobs(_) => {}
             Event::Started(_) => self.ready.push_back(Progress::Chunk(self.answers[i].open())),
             Event::Step { deltas, logprobs } => {
                 self.record.step(i);

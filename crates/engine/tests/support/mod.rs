@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 /// An answer read to its end.
 #[derive(Debug)]
 pub struct Answer {
+    pub prompt_logprobs: Vec<TokenLogprob>,
     pub started: Option<PromptStats>,
     pub deltas: Vec<Delta>,
     pub logprobs: Vec<TokenLogprob>,
@@ -21,10 +22,14 @@ pub struct Answer {
 impl Answer {
     /// Reads the events and checks their order.
     pub fn read(mut events: Events) -> Self {
-        let mut started = None;
+        let (mut prompt_logprobs, mut started) = (Vec::new(), None);
         let (mut deltas, mut logprobs, mut n_steps) = (Vec::new(), Vec::new(), 0);
         let end = loop {
             match events.next_blocking().expect("an end comes before the channel closes") {
+                Event::PromptLogprobs(piece) => {
+                    assert!(started.is_none(), "the prompt comes before the start");
+                    prompt_logprobs.extend(piece);
+                }
                 Event::Started(stats) => {
                     assert!(started.replace(stats).is_none(), "one start");
                 }
@@ -39,7 +44,7 @@ impl Answer {
             }
         };
         assert!(events.next_blocking().is_none(), "nothing follows the end");
-        Self { started, deltas, logprobs, n_steps, end }
+        Self { prompt_logprobs, started, deltas, logprobs, n_steps, end }
     }
 
     pub fn content(&self) -> String {
@@ -71,14 +76,10 @@ pub fn text(prompt: &str) -> GenerateRequest {
 
 /// A question to a model that thinks, or that does not, with these tools.
 pub fn chat(enable_thinking: bool, tools: &[serde_json::Value]) -> GenerateRequest {
-    GenerateRequest::new(Prompt::Chat(ChatPrompt {
-        messages: vec![Message::text(Role::User, "hi")],
-        tools: tools.to_vec(),
-        options: RenderOptions {
-            enable_thinking: Some(enable_thinking),
-            ..RenderOptions::for_answer()
-        },
-    }))
+    let options =
+        RenderOptions { enable_thinking: Some(enable_thinking), ..RenderOptions::for_answer() };
+    let messages = vec![Message::text(Role::User, "hi")];
+    GenerateRequest::new(Prompt::Chat(ChatPrompt::new(messages, tools.to_vec(), options)))
 }
 
 pub fn sampled(seed: u64) -> Sampling {

@@ -58,14 +58,14 @@ pub(crate) fn chat(request: ChatCompletionRequest) -> Result<Chat, ApiError> {
     let offered = tools::offered(request.tools.unwrap_or_default())?;
     let tools = if tools::allowed(request.tool_choice.as_ref())? { offered } else { Vec::new() };
     let messages = messages::messages(request.messages)?;
+    let prompt = Prompt::Chat(ChatPrompt::new(messages, tools, options));
     let generate = GenerateRequest {
-        prompt: Prompt::Chat(ChatPrompt { messages, tools, options }),
         sampling,
         max_tokens,
         stop: stop(request.stop)?,
         logprobs,
         ignore_eos: request.ignore_eos.unwrap_or(false),
-        deadline: None,
+        ..GenerateRequest::new(prompt)
     };
     let single_call = request.parallel_tool_calls == Some(false);
     Ok(Chat { generate, n_choices, stream, include_usage, single_call })
