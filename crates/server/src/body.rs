@@ -2,8 +2,8 @@
 //! is wrong.
 
 use crate::error::{ApiError, quoted};
+use crate::json::Object;
 use crate::limits::BODY_READ_TIME_MAX;
-use crate::openai::Object;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use futures_util::StreamExt;
@@ -126,7 +126,7 @@ fn friendly(problem: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openai::ChatCompletionRequest;
+    use crate::chat::wire::ChatCompletionRequest;
 
     #[track_caller]
     fn check(body: &str, param: Option<&str>, mentions: &str) {

@@ -1,10 +1,26 @@
 //! Failures in `OpenAI`'s shape: a status, a type, a message, and the field at fault.
 
 use crate::limits::QUOTED_BYTES_MAX;
-use crate::openai::{ErrorBody, ErrorFields};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use lily_engine::{EngineError, SubmitError};
+use serde::Serialize;
+
+/// Body of every failure.
+#[derive(Debug, Serialize)]
+struct ErrorBody<'a> {
+    error: ErrorFields<'a>,
+}
+
+/// What went wrong.
+#[derive(Debug, Serialize)]
+struct ErrorFields<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    param: Option<&'a str>,
+    code: Option<&'a str>,
+}
 
 /// A failure as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,6 +185,8 @@ impl IntoResponse for ApiError {
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        // For dialects that say it differently.
+        response.extensions_mut().insert(self);
         response
     }
 }

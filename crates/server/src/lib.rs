@@ -9,16 +9,23 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod body;
-mod convert;
+mod chat;
+mod conversation;
+mod dialect;
 mod error;
 mod ids;
+mod json;
 mod limits;
 mod metrics;
-mod openai;
+mod models;
 mod routes;
 mod run;
 mod sse;
+mod tokens;
+mod tools;
+mod values;
 
 use axum::Router;
 use axum::serve::ListenerExt;
@@ -42,6 +49,8 @@ pub struct ServerConfig {
     pub log_prompts: bool,
     /// Longest time for a request, queueing included; `None` is no limit.
     pub deadline: Option<Duration>,
+    /// Silence on a stream after which an empty piece shows that the connection lives.
+    pub keep_alive: Duration,
     /// `system_fingerprint` of answers: should change with anything that changes answers, such as
     /// the version of the program and the checkpoint.
     pub system_fingerprint: String,
@@ -56,6 +65,7 @@ impl ServerConfig {
             max_body_bytes: limits::BODY_BYTES_MAX_DEFAULT,
             log_prompts: false,
             deadline: None,
+            keep_alive: limits::KEEP_ALIVE_INTERVAL,
             system_fingerprint: format!("lily-{}-{model_id}", env!("CARGO_PKG_VERSION")),
             model_id,
         }

@@ -46,11 +46,14 @@ pub(crate) const LOGIT_BIAS_MAX: usize = 1_024;
 /// Arguments for the template.
 pub(crate) const TEMPLATE_ARGUMENTS_MAX: usize = 64;
 
+/// A grammar or a regular expression; compiling one is bounded as well.
+pub(crate) const GRAMMAR_BYTES_MAX: usize = 256 * 1024;
+
 /// Bytes of a value from the request that an error message repeats.
 pub(crate) const QUOTED_BYTES_MAX: usize = 200;
 
 /// Bytes of an `x-request-id` that a client may choose.
 pub(crate) const REQUEST_ID_BYTES_MAX: usize = 128;
 
-/// Silence on a stream after which a comment keeps proxies from closing it.
+/// Silence on a stream after which an empty piece keeps proxies and clients from giving up.
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);

@@ -2,13 +2,12 @@
 //! the engine brings them on.
 
 use crate::App;
-use crate::convert::{Answer, Chat, Vocabulary, timings, total};
+use crate::ask::Ask;
 use crate::error::ApiError;
 use crate::metrics::Record;
-use crate::openai::{ChunkChoice, Timings, Usage};
 use futures_util::stream::{BoxStream, SelectAll, StreamExt};
-use lily_engine::{Event, Events, GenerateRequest, Summary, TextModel};
-use lily_text::TokenId;
+use lily_engine::{Event, Events, GenerateRequest, PromptStats, Summary, TokenLogprob};
+use lily_text::Delta;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,12 +15,16 @@ use std::time::Instant;
 /// What a request has come to.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// A piece of a choice.
-    Chunk(ChunkChoice),
-    /// The last piece of a choice.
-    Last(ChunkChoice, Timings),
+    /// Log-probabilities of the next tokens of the prompt of a choice.
+    PromptLogprobs { choice: usize, logprobs: Vec<TokenLogprob> },
+    /// The prompt of a choice is computed.
+    Opened { choice: usize, prompt: PromptStats },
+    /// A step of a choice; it may add nothing yet.
+    Step { choice: usize, deltas: Vec<Delta>, logprobs: Vec<TokenLogprob> },
+    /// A choice is complete.
+    Ended { choice: usize, summary: Summary },
     /// All choices are complete.
-    Complete(Usage, Timings),
+    Complete(Vec<Summary>),
     /// The request broke off; nothing follows.
     Failed(ApiError),
 }
@@ -30,7 +33,8 @@ pub(crate) enum Progress {
 pub(crate) struct Run {
     app: Arc<App>,
     events: SelectAll<BoxStream<'static, (usize, Option<Event>)>>,
-    answers: Vec<Answer>,
+    /// Return the first tool call of each choice only.
+    single_call: bool,
     summaries: Vec<Option<Summary>>,
     ready: VecDeque<Progress>,
     ended: bool,
@@ -44,24 +48,29 @@ impl Run {
     /// As [`lily_engine::Engine::submit`]; then no choice of it stays queued.
     pub(crate) fn submit(
         app: Arc<App>,
-        chat: &Chat,
+        ask: &Ask,
         request_id: String,
         arrived: Instant,
     ) -> Result<Self, ApiError> {
         let mut events = SelectAll::new();
-        let mut answers = Vec::with_capacity(chat.n_choices);
-        for (i, request) in chat.requests().enumerate() {
+        for (i, request) in ask.requests().enumerate() {
             let request = GenerateRequest { deadline: app.config.deadline, ..request };
-            answers.push(Answer::new(i, chat.single_call, request.logprobs.is_some()));
             events.push(choice(i, app.engine.submit(request)?));
         }
         let metrics = Arc::clone(&app.metrics);
-        let record = Record::new(metrics, request_id, arrived, chat.n_choices, chat.stream);
-        let summaries = vec![None; chat.n_choices];
-        Ok(Self { app, events, answers, summaries, ready: VecDeque::new(), ended: false, record })
+        let record = Record::new(metrics, request_id, arrived, ask.n_choices, ask.stream);
+        let (summaries, single_call) = (vec![None; ask.n_choices], ask.single_call);
+        let ready = VecDeque::new();
+        Ok(Self { app, events, single_call, summaries, ready, ended: false, record })
     }
 
-    /// Waits for the next piece; `None` after `Complete` or `Failed`.
+    /// What the handlers share.
+    pub(crate) fn app(&self) -> &Arc<App> {
+        &self.app
+    }
+
+    /// Waits for the next piece; `None` after `Complete` or `Failed`. Dropping the future loses
+    /// nothing.
     pub(crate) async fn next(&mut self) -> Option<Progress> {
         loop {
             if let Some(progress) = self.ready.pop_front() {
@@ -81,30 +90,30 @@ impl Run {
         }
     }
 
-    fn advance(&mut self, i: usize, event: Event) {
+    fn advance(&mut self, choice: usize, event: Event) {
         match event {
-            Event::PromptLogprobs(_) => {}
-            Event::Started(_) => self.ready.push_back(Progress::Chunk(self.answers[i].open())),
-            Event::Step { deltas, logprobs } => {
-                self.record.step(i);
-                let vocabulary = Checkpoint(self.app.engine.text());
-                let chunks = self.answers[i].step(deltas, &logprobs, &vocabulary, &self.app.ids);
-                self.ready.extend(chunks.into_iter().map(Progress::Chunk));
+            Event::PromptLogprobs(logprobs) => {
+                self.ready.push_back(Progress::PromptLogprobs { choice, logprobs });
+            }
+            Event::Started(prompt) => self.ready.push_back(Progress::Opened { choice, prompt }),
+            Event::Step { mut deltas, logprobs } => {
+                self.record.step(choice);
+                if self.single_call {
+                    deltas.retain(is_wanted);
+                }
+                self.ready.push_back(Progress::Step { choice, deltas, logprobs });
             }
             Event::Finished(summary) => {
-                self.record.finished(i, &summary);
-                let chunk = self.answers[i].close(summary.finish_reason);
-                let timing = timings(std::slice::from_ref(&summary));
-                self.ready.push_back(Progress::Last(chunk, timing));
-                self.summaries[i] = Some(summary);
+                self.record.finished(choice, &summary);
+                self.summaries[choice] = Some(summary.clone());
+                self.ready.push_back(Progress::Ended { choice, summary });
                 if self.summaries.iter().all(Option::is_some) {
-                    let summaries: Vec<_> = self.summaries.iter().flatten().cloned().collect();
-                    self.ready
-                        .push_back(Progress::Complete(total(&summaries), timings(&summaries)));
+                    let summaries = self.summaries.iter_mut().filter_map(Option::take).collect();
+                    self.ready.push_back(Progress::Complete(summaries));
                     self.ended = true;
                 }
             }
-            Event::Failed(error) => self.fail(i, error.into()),
+            Event::Failed(error) => self.fail(choice, error.into()),
         }
     }
 
@@ -113,6 +122,16 @@ impl Run {
         self.events.clear();
         self.ready.push_back(Progress::Failed(error));
         self.ended = true;
+    }
+}
+
+/// No piece of a further call.
+fn is_wanted(delta: &Delta) -> bool {
+    match delta {
+        Delta::ToolCallStart { index, .. }
+        | Delta::ToolCallArguments { index, .. }
+        | Delta::ToolCallEnd { index } => *index == 0,
+        Delta::Reasoning(_) | Delta::Content(_) => true,
     }
 }
 
@@ -126,17 +145,4 @@ fn choice(i: usize, events: Events) -> BoxStream<'static, (usize, Option<Event>)
         }
     })
     .boxed()
-}
-
-/// The vocabulary of the served checkpoint.
-struct Checkpoint<'a>(&'a TextModel);
-
-impl Vocabulary for Checkpoint<'_> {
-    fn bytes(&self, id: TokenId) -> &[u8] {
-        self.0.tokenizer.token_bytes(id)
-    }
-
-    fn is_end(&self, id: TokenId) -> bool {
-        self.0.eos_token_ids.contains(&id)
-    }
 }

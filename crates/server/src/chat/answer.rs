@@ -2,35 +2,27 @@
 //!
 //! A complete answer is the fold of its chunks, so both forms agree by construction.
 
-use crate::ids::Ids;
-use crate::openai::{
+use super::wire::{
     AssistantMessage, Choice, ChunkChoice, ChunkDelta, CompletionTokensDetails, FunctionCall,
     FunctionChunk, LogprobsContent, PromptTokensDetails, Timings, TokenLogprobEntry, ToolCall,
     ToolCallChunk, TopLogprob, Usage,
 };
+use crate::ids::Ids;
+use crate::tokens::{self, Counts, Vocabulary};
 use lily_engine::{FinishReason, Summary, TokenLogprob};
-use lily_text::{Delta, TokenId};
-
-/// What log-probabilities need to know of a checkpoint.
-pub(crate) trait Vocabulary {
-    /// The bytes a token stands for.
-    fn bytes(&self, id: TokenId) -> &[u8];
-    /// Whether the token ends an answer and so is no part of it.
-    fn is_end(&self, id: TokenId) -> bool;
-}
+use lily_text::Delta;
 
 /// One choice in the making.
 #[derive(Debug)]
 pub(crate) struct Answer {
     index: usize,
-    single_call: bool,
     /// Log-probabilities of tokens whose text is still held back; `None` when not asked for.
     pending: Option<LogprobsContent>,
 }
 
 impl Answer {
-    pub(crate) fn new(index: usize, single_call: bool, logprobs: bool) -> Self {
-        Self { index, single_call, pending: logprobs.then(LogprobsContent::default) }
+    pub(crate) fn new(index: usize, logprobs: bool) -> Self {
+        Self { index, pending: logprobs.then(LogprobsContent::default) }
     }
 
     /// The chunk that opens the answer.
@@ -47,7 +39,7 @@ impl Answer {
         &mut self,
         deltas: Vec<Delta>,
         logprobs: &[TokenLogprob],
-        vocabulary: &dyn Vocabulary,
+        vocabulary: &Vocabulary<'_>,
         ids: &Ids,
     ) -> Vec<ChunkChoice> {
         if let Some(pending) = &mut self.pending {
@@ -56,7 +48,7 @@ impl Answer {
         }
         let mut chunks = Vec::with_capacity(deltas.len());
         for delta in deltas {
-            let Some(delta) = self.delta(delta, ids) else { continue };
+            let Some(delta) = piece(delta, ids) else { continue };
             let mut chunk = self.chunk(delta);
             chunk.logprobs = self.take_logprobs();
             chunks.push(chunk);
@@ -68,12 +60,13 @@ impl Answer {
     pub(crate) fn close(&mut self, reason: FinishReason) -> ChunkChoice {
         let mut chunk = self.chunk(ChunkDelta::default());
         chunk.logprobs = self.take_logprobs();
-        chunk.finish_reason = Some(match reason {
-            FinishReason::Stop => "stop",
-            FinishReason::Length => "length",
-            FinishReason::ToolCalls => "tool_calls",
-        });
+        chunk.finish_reason = Some(finish_reason(reason));
         chunk
+    }
+
+    /// A chunk that adds nothing.
+    pub(crate) fn silence(&self) -> ChunkChoice {
+        self.chunk(ChunkDelta::default())
     }
 
     fn chunk(&self, delta: ChunkDelta) -> ChunkChoice {
@@ -83,57 +76,56 @@ impl Answer {
     fn take_logprobs(&mut self) -> Option<LogprobsContent> {
         self.pending.as_mut().filter(|p| !p.content.is_empty()).map(std::mem::take)
     }
+}
 
-    fn delta(&self, delta: Delta, ids: &Ids) -> Option<ChunkDelta> {
-        match delta {
-            Delta::Content(text) => {
-                Some(ChunkDelta { content: Some(text), ..ChunkDelta::default() })
-            }
-            Delta::Reasoning(text) => {
-                Some(ChunkDelta { reasoning_content: Some(text), ..ChunkDelta::default() })
-            }
-            Delta::ToolCallStart { index, name } => {
-                let function = FunctionChunk { name: Some(name), arguments: String::new() };
-                self.call(index, Some(ids.next("call_")), function)
-            }
-            Delta::ToolCallArguments { index, json } => {
-                self.call(index, None, FunctionChunk { name: None, arguments: json })
-            }
-            Delta::ToolCallEnd { .. } => None,
-        }
-    }
-
-    /// A piece of a call, unless the client wants one call only and this is another.
-    fn call(&self, index: u32, id: Option<String>, function: FunctionChunk) -> Option<ChunkDelta> {
-        if self.single_call && index > 0 {
-            return None;
-        }
-        let kind = id.is_some().then_some("function");
-        let piece = ToolCallChunk { index: index as usize, id, kind, function };
-        Some(ChunkDelta { tool_calls: vec![piece], ..ChunkDelta::default() })
+/// The word for an end.
+pub(crate) fn finish_reason(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop => "stop",
+        FinishReason::Length => "length",
+        FinishReason::ToolCalls => "tool_calls",
     }
 }
 
-fn token_logprob(token: &TokenLogprob, vocabulary: &dyn Vocabulary) -> TokenLogprobEntry {
-    let text = |id| {
-        let bytes = vocabulary.bytes(id);
-        (String::from_utf8_lossy(bytes).into_owned(), bytes.to_vec())
-    };
-    let (name, bytes) = text(token.id);
+fn piece(delta: Delta, ids: &Ids) -> Option<ChunkDelta> {
+    match delta {
+        Delta::Content(text) => Some(ChunkDelta { content: Some(text), ..ChunkDelta::default() }),
+        Delta::Reasoning(text) => {
+            Some(ChunkDelta { reasoning_content: Some(text), ..ChunkDelta::default() })
+        }
+        Delta::ToolCallStart { index, name } => {
+            let function = FunctionChunk { name: Some(name), arguments: String::new() };
+            Some(call(index, Some(ids.next("call_")), function))
+        }
+        Delta::ToolCallArguments { index, json } => {
+            Some(call(index, None, FunctionChunk { name: None, arguments: json }))
+        }
+        Delta::ToolCallEnd { .. } => None,
+    }
+}
+
+fn call(index: u32, id: Option<String>, function: FunctionChunk) -> ChunkDelta {
+    let kind = id.is_some().then_some("function");
+    let piece = ToolCallChunk { index: index as usize, id, kind, function };
+    ChunkDelta { tool_calls: vec![piece], ..ChunkDelta::default() }
+}
+
+fn token_logprob(token: &TokenLogprob, vocabulary: &Vocabulary<'_>) -> TokenLogprobEntry {
     let top_logprobs = token
         .top
         .iter()
-        .map(|&(id, logprob)| {
-            let (token, bytes) = text(id);
-            TopLogprob { token, logprob: finite(logprob), bytes }
+        .map(|&(id, logprob)| TopLogprob {
+            token: vocabulary.text(id),
+            logprob: tokens::finite(logprob),
+            bytes: vocabulary.bytes(id).to_vec(),
         })
         .collect();
-    TokenLogprobEntry { token: name, logprob: finite(token.logprob), bytes, top_logprobs }
-}
-
-/// JSON has no infinity; `OpenAI` writes this number for a token that cannot be.
-fn finite(logprob: f32) -> f32 {
-    if logprob.is_finite() { logprob } else { -9999.0 }
+    TokenLogprobEntry {
+        token: vocabulary.text(token.id),
+        logprob: tokens::finite(token.logprob),
+        bytes: vocabulary.bytes(token.id).to_vec(),
+        top_logprobs,
+    }
 }
 
 impl Choice {
@@ -187,16 +179,13 @@ impl Choice {
 
 /// Usage of a request: the prompt once, the answers together.
 pub(crate) fn total(summaries: &[Summary]) -> Usage {
-    let prompt = summaries.first().map(|s| s.prompt).unwrap_or_default();
-    let completion_tokens = summaries.iter().map(|s| s.completion_tokens).sum();
+    let counts = Counts::of(summaries);
     Usage {
-        prompt_tokens: prompt.prompt_tokens,
-        completion_tokens,
-        total_tokens: prompt.prompt_tokens + completion_tokens,
-        prompt_tokens_details: PromptTokensDetails { cached_tokens: prompt.cached_tokens },
-        completion_tokens_details: CompletionTokensDetails {
-            reasoning_tokens: summaries.iter().map(|s| s.reasoning_tokens).sum(),
-        },
+        prompt_tokens: counts.prompt,
+        completion_tokens: counts.completion,
+        total_tokens: counts.prompt + counts.completion,
+        prompt_tokens_details: PromptTokensDetails { cached_tokens: counts.cached },
+        completion_tokens_details: CompletionTokensDetails { reasoning_tokens: counts.reasoning },
     }
 }
 

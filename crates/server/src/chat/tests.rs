@@ -1,16 +1,17 @@
 //! Requests on the wire and what they come to mean.
 
-use super::{Chat, chat};
+use super::request::ask;
+use crate::ask::Ask;
 use crate::body::parse;
 use lily_engine::{GenerateRequest, Prompt};
 use lily_text::{Content, Message, Role};
 use serde_json::{Value, json};
 
-fn accepted(fields: &Value) -> Chat {
+fn accepted(fields: &Value) -> Ask {
     let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let request = parse(body.to_string().as_bytes()).expect("parses");
-    chat(request).unwrap_or_else(|e| panic!("{}", e.message))
+    ask(request).unwrap_or_else(|e| panic!("{}", e.message)).0
 }
 
 fn generate(fields: &Value) -> GenerateRequest {
@@ -163,7 +164,7 @@ fn reasoning_and_calls_of_the_history_arrive() {
 
 mod never_panics {
     use super::*;
-    use crate::openai::ChatCompletionRequest;
+    use crate::chat::wire::ChatCompletionRequest;
     use proptest::prelude::*;
 
     const TEXTS: &[&str] =
@@ -214,7 +215,7 @@ mod never_panics {
             let mut body = json!({"messages": [{"role": "user", "content": "hi"}, turn]});
             body[field] = value;
             let text = body.to_string();
-            let error = parse::<ChatCompletionRequest>(text.as_bytes()).and_then(chat).err();
+            let error = parse::<ChatCompletionRequest>(text.as_bytes()).and_then(ask).err();
             prop_assert!(error.is_none_or(|e| e.status == 400 && e.message.len() < 1000));
         }
 
@@ -222,7 +223,7 @@ mod never_panics {
         fn on_any_bytes(start in 0usize..40, bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut body = br#"{"messages": [{"role": "user", "content": "hi"}], "n": 1}"#.to_vec();
             body.splice(start..start, bytes);
-            let _ = parse::<ChatCompletionRequest>(&body).and_then(chat);
+            let _ = parse::<ChatCompletionRequest>(&body).and_then(ask);
         }
     }
 }

@@ -1,15 +1,13 @@
-//! The wire types of `OpenAI`'s chat completions, models and errors, and nothing else.
+//! The wire types of `OpenAI`'s chat completions, and nothing else.
 //!
-//! Types of this module alone derive `Serialize`. What a field means is decided in `convert`;
+//! What a field means is decided in [`super::request`];
 //! `docs/api.md` has the table of fields, and a test compares it with [`ChatCompletionRequest`],
 //! [`ChatMessage`] and `IGNORED_FIELDS`.
 
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use crate::json::{Object, OneOrMany, TextOr};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
-use std::fmt;
-use std::marker::PhantomData;
 
 /// Fields of `OpenAI`'s request that change nothing here and are accepted without a word, as is
 /// any field that nobody knows. For the comparison with `docs/api.md`.
@@ -76,12 +74,22 @@ pub(crate) struct ChatCompletionRequest {
     pub(crate) parallel_tool_calls: Option<bool>,
     /// Form of the answer.
     pub(crate) response_format: Option<Object<ResponseFormat>>,
-    /// `none` turns thinking off.
+    /// Extension: the answer follows a grammar in `llguidance`'s dialect of Lark.
+    pub(crate) grammar: Option<String>,
+    /// Extension: the answer matches a regular expression.
+    pub(crate) regex: Option<String>,
+    /// `none` turns thinking off, `minimal` to `medium` bound it.
     pub(crate) reasoning_effort: Option<String>,
+    /// Extension: most tokens of thinking.
+    pub(crate) thinking_budget: Option<u64>,
     /// Thinking on or off, as the vendor's own API spells it.
     pub(crate) enable_thinking: Option<bool>,
     /// Arguments of the chat template.
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
+    /// Extension: the last message is the start of the answer.
+    pub(crate) continue_final_message: Option<bool>,
+    /// False where the last message is continued, in the words of other servers.
+    pub(crate) add_generation_prompt: Option<bool>,
     /// Go on at the end-of-sequence token (benchmarks).
     pub(crate) ignore_eos: Option<bool>,
     /// Output kinds; only text is there.
@@ -120,13 +128,7 @@ pub(crate) struct ChatMessage {
 }
 
 /// Content of a turn.
-#[derive(Debug)]
-pub(crate) enum ContentField {
-    /// A string.
-    Text(String),
-    /// A list of parts.
-    Parts(Vec<Object<ContentPart>>),
-}
+pub(crate) type ContentField = TextOr<ContentPart>;
 
 /// A part of a content list.
 #[derive(Debug, Deserialize)]
@@ -171,88 +173,22 @@ pub(crate) struct StreamOptions {
 /// `response_format`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ResponseFormat {
-    /// `text`; more to come.
+    /// `text`, `json_object`, `json_schema`, `grammar` or `regex`.
     #[serde(rename = "type")]
     pub(crate) kind: String,
+    /// Of `json_schema`.
+    pub(crate) json_schema: Option<Object<JsonSchemaFormat>>,
+    /// Of `grammar`.
+    pub(crate) grammar: Option<String>,
+    /// Of `regex`.
+    pub(crate) regex: Option<String>,
 }
 
-/// A string or a list of strings.
-#[derive(Debug)]
-pub(crate) enum OneOrMany {
-    /// A string.
-    One(String),
-    /// A list.
-    Many(Vec<String>),
-}
-
-/// A JSON object, where serde's derived types would take an array as well.
-#[derive(Debug)]
-pub(crate) struct Object<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ObjectVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-            type Value = Object<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
-            }
-        }
-        deserializer.deserialize_map(ObjectVisitor(PhantomData))
-    }
-}
-
-impl<'de> Deserialize<'de> for ContentField {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ContentVisitor;
-        impl<'de> Visitor<'de> for ContentVisitor {
-            type Value = ContentField;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or an array of parts")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(ContentField::Text(text.to_owned()))
-            }
-
-            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Self::Value, E> {
-                Ok(ContentField::Text(text))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, parts: A) -> Result<Self::Value, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(parts)).map(ContentField::Parts)
-            }
-        }
-        deserializer.deserialize_any(ContentVisitor)
-    }
-}
-
-impl<'de> Deserialize<'de> for OneOrMany {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrManyVisitor;
-        impl<'de> Visitor<'de> for OneOrManyVisitor {
-            type Value = OneOrMany;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or an array of strings")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(OneOrMany::One(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(OneOrMany::Many)
-            }
-        }
-        deserializer.deserialize_any(OneOrManyVisitor)
-    }
+/// `response_format.json_schema`. It is enforced whether it is `strict` or not.
+#[derive(Debug, Deserialize)]
+pub(crate) struct JsonSchemaFormat {
+    /// The schema.
+    pub(crate) schema: Option<Value>,
 }
 
 /// Answer of `POST /v1/chat/completions` without `stream`.
@@ -454,57 +390,11 @@ pub(crate) struct Timings {
     pub(crate) predicted_per_second: f64,
 }
 
-/// Answer of `GET /v1/models`.
-#[derive(Debug, Serialize)]
-pub(crate) struct ModelList {
-    /// `list`.
-    pub(crate) object: &'static str,
-    pub(crate) data: Vec<ModelCard>,
-}
-
-/// Answer of `GET /v1/models/{id}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct ModelCard {
-    pub(crate) id: String,
-    /// `model`.
-    pub(crate) object: &'static str,
-    /// When the server started.
-    pub(crate) created: u64,
-    pub(crate) owned_by: &'static str,
-    /// Tokens that prompt and answer may have together; an extension.
-    pub(crate) max_model_len: usize,
-}
-
-/// Answer of `GET /health`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Health {
-    /// `ok`, `draining` or `stopped`.
-    pub(crate) status: &'static str,
-    pub(crate) model: String,
-    pub(crate) requests_running: usize,
-    pub(crate) requests_queued: usize,
-}
-
-/// Body of every failure.
-#[derive(Debug, Serialize)]
-pub(crate) struct ErrorBody<'a> {
-    pub(crate) error: ErrorFields<'a>,
-}
-
-/// What went wrong.
-#[derive(Debug, Serialize)]
-pub(crate) struct ErrorFields<'a> {
-    pub(crate) message: &'a str,
-    #[serde(rename = "type")]
-    pub(crate) kind: &'a str,
-    pub(crate) param: Option<&'a str>,
-    pub(crate) code: Option<&'a str>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde::de::value::Error;
+    use serde::de::{Deserializer, Visitor};
     use std::collections::BTreeSet;
 
     /// Takes the names of a struct's fields from its `Deserialize`.
@@ -541,7 +431,7 @@ mod tests {
 
     /// Fields and handling in the table after a marker in `docs/api.md`.
     fn table_after(marker: &str) -> Vec<(String, String)> {
-        let doc = include_str!("../../../docs/api.md");
+        let doc = include_str!("../../../../docs/api.md");
         let (_, rest) = doc.split_once(marker).expect("the marker is there");
         let rows = rest.lines().skip_while(|l| !l.starts_with('|'));
         rows.take_while(|line| line.starts_with('|'))

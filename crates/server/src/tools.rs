@@ -1,13 +1,69 @@
-//! Tool definitions and `tool_choice`.
+//! Tool definitions, and which of them may or must be called.
 
-use super::{check_depth, kind_of};
 use crate::error::{ApiError, quoted};
+use crate::json::{check_depth, wrong_type};
 use crate::limits::{TOOL_NAME_BYTES_MAX, TOOLS_MAX};
+use lily_engine::ToolChoice;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
+/// Which tools may or must be called, in no dialect's words.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Choice {
+    /// No call: the model does not see the tools.
+    None,
+    /// As the model likes.
+    Auto,
+    /// At least one call.
+    Required,
+    /// As the model likes, of these only: it does not see the others.
+    AutoOf(Vec<String>),
+    /// At least one call, of these only.
+    Named(Vec<String>),
+}
+
+/// The tools that the model sees, and what it must do with them. `param` is the path of the choice.
+///
+/// # Errors
+/// 400 for a choice that the tools do not allow.
+pub(crate) fn choose(
+    param: &str,
+    mut tools: Vec<Value>,
+    choice: Choice,
+) -> Result<(Vec<Value>, ToolChoice), ApiError> {
+    if let Choice::AutoOf(names) | Choice::Named(names) = &choice {
+        for name in names {
+            if !tools.iter().any(|tool| name_of(tool) == Some(name)) {
+                let problem = format!("names `{}`, which is not among `tools`", quoted(name));
+                return Err(ApiError::invalid(param, problem));
+            }
+        }
+    }
+    let choice = match choice {
+        Choice::None => {
+            tools.clear();
+            ToolChoice::Auto
+        }
+        Choice::Auto => ToolChoice::Auto,
+        Choice::AutoOf(names) => {
+            tools.retain(|tool| name_of(tool).is_some_and(|n| names.iter().any(|name| name == n)));
+            ToolChoice::Auto
+        }
+        Choice::Required if tools.is_empty() => {
+            return Err(ApiError::invalid(param, "requires a call, but `tools` is empty"));
+        }
+        Choice::Required => ToolChoice::Required,
+        Choice::Named(names) => ToolChoice::Named(names),
+    };
+    Ok((tools, choice))
+}
+
+fn name_of(tool: &Value) -> Option<&str> {
+    tool["function"]["name"].as_str()
+}
+
 /// Checks the definitions; the template gets them as they came, key order included.
-pub(super) fn offered(tools: Vec<Map<String, Value>>) -> Result<Vec<Value>, ApiError> {
+pub(crate) fn offered(tools: Vec<Map<String, Value>>) -> Result<Vec<Value>, ApiError> {
     if tools.len() > TOOLS_MAX {
         let problem = format!("has {} entries, but {TOOLS_MAX} are allowed", tools.len());
         return Err(ApiError::invalid("tools", problem));
@@ -60,7 +116,7 @@ fn check<'a>(param: &str, tool: &'a Map<String, Value>) -> Result<&'a str, ApiEr
 }
 
 /// The model writes the name inside `<function=…>`.
-pub(super) fn check_name(param: &str, name: &str) -> Result<(), ApiError> {
+pub(crate) fn check_name(param: &str, name: &str) -> Result<(), ApiError> {
     if name.is_empty() || name.len() > TOOL_NAME_BYTES_MAX {
         let problem = format!("must have from 1 to {TOOL_NAME_BYTES_MAX} bytes");
         return Err(ApiError::invalid(param, problem));
@@ -73,33 +129,4 @@ pub(super) fn check_name(param: &str, name: &str) -> Result<(), ApiError> {
         return Err(ApiError::invalid(param, problem));
     }
     Ok(())
-}
-
-/// Whether the model may call tools at all.
-pub(super) fn allowed(choice: Option<&Value>) -> Result<bool, ApiError> {
-    match choice {
-        None | Some(Value::Null) => Ok(true),
-        Some(Value::String(choice)) => match choice.as_str() {
-            "auto" => Ok(true),
-            "none" => Ok(false),
-            "required" => Err(ApiError::unsupported(
-                "tool_choice",
-                "is `required`, but this server cannot force a call yet; send `auto`",
-            )),
-            other => {
-                let problem = format!("is `{}`, but must be `auto` or `none`", quoted(other));
-                Err(ApiError::invalid("tool_choice", problem))
-            }
-        },
-        Some(Value::Object(_)) => Err(ApiError::unsupported(
-            "tool_choice",
-            "names tools, but this server cannot force a call yet; send `auto`",
-        )),
-        Some(other) => Err(wrong_type("tool_choice", other, "a string or an object")),
-    }
-}
-
-fn wrong_type(param: &str, found: &Value, expected: &str) -> ApiError {
-    let problem = format!("has a wrong type: {}, expected {expected}", kind_of(found));
-    ApiError::invalid(param, problem)
 }

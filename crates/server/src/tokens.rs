@@ -1,0 +1,53 @@
+//! Tokens as clients see them: their text and bytes, what they cost, how long they took.
+
+use lily_engine::{Summary, TextModel};
+use lily_text::TokenId;
+
+/// The vocabulary of the served checkpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vocabulary<'a>(pub(crate) &'a TextModel);
+
+impl Vocabulary<'_> {
+    /// The bytes a token stands for.
+    pub(crate) fn bytes(&self, id: TokenId) -> &[u8] {
+        self.0.tokenizer.token_bytes(id)
+    }
+
+    /// The same as text; bytes that are no UTF-8 by themselves are replaced by U+FFFD.
+    pub(crate) fn text(&self, id: TokenId) -> String {
+        String::from_utf8_lossy(self.bytes(id)).into_owned()
+    }
+
+    /// Whether the token ends an answer and so is no part of it.
+    pub(crate) fn is_end(&self, id: TokenId) -> bool {
+        self.0.eos_token_ids.contains(&id)
+    }
+}
+
+/// JSON has no infinity; `OpenAI` writes this number for a token that cannot be.
+pub(crate) fn finite(logprob: f32) -> f32 {
+    if logprob.is_finite() { logprob } else { -9999.0 }
+}
+
+/// Tokens of a request: the prompt once, the answers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) prompt: usize,
+    /// Of the prompt, tokens whose state was reused.
+    pub(crate) cached: usize,
+    pub(crate) completion: usize,
+    /// Of the completion, tokens inside the think block.
+    pub(crate) reasoning: usize,
+}
+
+impl Counts {
+    pub(crate) fn of(summaries: &[Summary]) -> Self {
+        let prompt = summaries.first().map(|s| s.prompt).unwrap_or_default();
+        Self {
+            prompt: prompt.prompt_tokens,
+            cached: prompt.cached_tokens,
+            completion: summaries.iter().map(|s| s.completion_tokens).sum(),
+            reasoning: summaries.iter().map(|s| s.reasoning_tokens).sum(),
+        }
+    }
+}
