@@ -204,6 +204,40 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) log_prompts: bool,
 
+    /// Append to FILE, for each answer, the rendered prompt, the raw text and what was made of it,
+    /// one JSON object a line: what a report of a wrong tool call needs
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Key that clients must send; may be given several times. Others on this machine see it in
+    /// the list of processes: prefer --api-key-file or the variable
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "LILY_API_KEY",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    pub(crate) api_key: Vec<String>,
+
+    /// File with such keys, one a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) api_key_file: Option<PathBuf>,
+
+    /// Listen beyond this machine without any key
+    #[arg(long)]
+    pub(crate) allow_anyone: bool,
+
+    /// Let web pages of this origin (https://app.example) use the server; may be given several
+    /// times, `*` is any
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) cors_origin: Vec<String>,
+
+    /// Accept this name of the host in requests, beside localhost: for a proxy in front; may be
+    /// given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+
     /// Print the address as one JSON object on stdout when ready
     #[arg(long)]
     pub(crate) json: bool,

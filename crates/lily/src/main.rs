@@ -13,6 +13,7 @@ mod log;
 mod machine;
 mod output;
 mod serve;
+mod serve_access;
 
 use anyhow::{Result, bail};
 use args::{Cli, EvalVerb, Verb};

@@ -4,9 +4,11 @@ use crate::accelerator;
 use crate::args::{Compute, ServeArgs, VERSION};
 use crate::load;
 use crate::output;
+use crate::serve_access;
 use anyhow::{Context, Result, bail};
 use lily_engine::{Engine, EngineConfig, EngineEnd, Sampling};
-use lily_server::{ServerConfig, serve};
+use lily_server::{ServerConfig, Trace, serve};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -24,8 +26,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         .enable_all()
         .build()
         .context("the async runtime could not be started")?;
-    // A port that is taken is found before minutes of loading.
+    // A port that is taken and a key that is none are found before minutes of loading.
     let listener = runtime.block_on(bind(&args.host, args.port))?;
+    let address = listener.local_addr().context("the listening address is unknown")?;
+    let mut server = ServerConfig::new("");
+    serve_access::apply(args, address.ip(), &mut server)?;
+    server.trace = args.trace.as_deref().map(Trace::open).transpose()?;
 
     let max_running = usize::from(args.max_running);
     let chunk = accelerator::chunk_tokens(args.model.device, PREFILL_CHUNK_TOKENS);
@@ -54,11 +60,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         system_fingerprint: format!("lily-{VERSION}-{name}-{:x}", loaded.weight_bytes),
         log_prompts: args.log_prompts,
         deadline: args.deadline.map(Duration::from_secs),
-        ..ServerConfig::new(&name)
+        model_id: name.clone(),
+        ..server
     };
     // Before anybody can know that this runs; until then Ctrl-C simply ends the program.
     let signals = runtime.block_on(async { Signals::new() })?;
-    announce(args, &listener, &engine, &name)?;
+    let has_keys = !server.api_keys.is_empty();
+    announce(args, address, &engine, &name, has_keys)?;
     let served = runtime.block_on(serve_until_stopped(listener, engine, server, signals));
     // Whatever still runs then was told to stop.
     runtime.shutdown_background();
@@ -71,16 +79,23 @@ async fn bind(host: &str, port: u16) -> Result<TcpListener> {
     })
 }
 
-fn announce(args: &ServeArgs, listener: &TcpListener, engine: &Engine, name: &str) -> Result<()> {
-    let address = listener.local_addr().context("the listening address is unknown")?;
+fn announce(
+    args: &ServeArgs,
+    address: SocketAddr,
+    engine: &Engine,
+    name: &str,
+    has_keys: bool,
+) -> Result<()> {
     let url = format!("http://{address}");
     output::status(&format!("listening on {url}"));
     output::status(&format!(
-        "  model {name}, context {} tokens; OpenAI clients: base URL {url}/v1, any API key",
-        engine.context_tokens()
+        "  model {name}, context {} tokens; OpenAI clients: base URL {url}/v1, {}",
+        engine.context_tokens(),
+        if has_keys { "one of the API keys" } else { "any API key" }
     ));
-    if !address.ip().is_loopback() {
-        tracing::warn!("everyone who can reach {address} can use it; there is no authentication");
+    output::status(&format!("  chat in a browser: {url}/"));
+    if args.allow_anyone {
+        tracing::warn!("everyone who can reach {address} can use it: no key is asked for");
     }
     if args.json {
         let base_url = format!("{url}/v1");

@@ -6,7 +6,7 @@ use crate::body;
 use crate::error::ApiError;
 use crate::run::Run;
 use axum::extract::Request;
-use lily_engine::GenerateRequest;
+use lily_engine::{GenerateRequest, Prompt};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,9 @@ pub(crate) struct RequestId(pub(crate) String);
 pub(crate) struct Ask {
     /// The request for the first choice.
     pub(crate) generate: GenerateRequest,
-    /// Answers wanted.
+    /// Further prompts, answered by the same rules.
+    pub(crate) more: Vec<Prompt>,
+    /// Answers wanted to each prompt.
     pub(crate) n_choices: usize,
     /// Return the first tool call only.
     pub(crate) single_call: bool,
@@ -30,13 +32,29 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// One request a choice; a seed counts up so that choices differ and stay reproducible.
+    /// One request a choice, those of a prompt side by side; a seed counts up with them so that they
+    /// differ and stay reproducible.
     pub(crate) fn requests(&self) -> impl Iterator<Item = GenerateRequest> + '_ {
-        (0..self.n_choices as u64).map(|i| {
-            let mut request = self.generate.clone();
-            request.sampling.seed = request.sampling.seed.map(|seed| seed.wrapping_add(i));
-            request
+        let prompts = std::iter::once(&self.generate.prompt).chain(&self.more);
+        prompts.flat_map(|prompt| {
+            (0..self.n_choices as u64).map(|i| {
+                let mut request = GenerateRequest { prompt: prompt.clone(), ..self.rules() };
+                request.sampling.seed = request.sampling.seed.map(|seed| seed.wrapping_add(i));
+                request
+            })
         })
+    }
+
+    /// The request without its prompt, which can be long.
+    fn rules(&self) -> GenerateRequest {
+        let GenerateRequest { prompt: _, sampling, stop, constraint, .. } = &self.generate;
+        GenerateRequest {
+            prompt: Prompt::Tokens(Vec::new()),
+            sampling: sampling.clone(),
+            stop: stop.clone(),
+            constraint: constraint.clone(),
+            ..self.generate
+        }
     }
 }
 

@@ -63,6 +63,25 @@ impl ApiError {
         error
     }
 
+    /// 401; `sent` if there was a key, but none that is known.
+    pub(crate) fn unauthorized(sent: bool) -> Self {
+        let message = if sent {
+            "the API key is not one of this server's"
+        } else {
+            "this server needs an API key: send `Authorization: Bearer KEY` or `x-api-key: KEY`"
+        };
+        Self::new(StatusCode::UNAUTHORIZED, "invalid_request_error", message)
+            .with_code("invalid_api_key")
+    }
+
+    /// 403 for a request to a name that is not this server's.
+    pub(crate) fn foreign_host(name: &str) -> Self {
+        let message = format!(
+            "this server is not known as `{name}`; allow the name with `lily serve --allow-host`"
+        );
+        Self::new(StatusCode::FORBIDDEN, "invalid_request_error", message).with_code("unknown_host")
+    }
+
     /// 404 for a route or a model that is not there.
     pub(crate) fn not_found(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_code(code)

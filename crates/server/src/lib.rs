@@ -9,26 +9,34 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
+mod active;
 mod ask;
 mod body;
 mod chat;
+mod completions;
 mod conversation;
 mod dialect;
 mod error;
 mod ids;
 mod json;
 mod limits;
+mod listen;
 mod metrics;
 mod models;
+mod native;
 mod routes;
 mod run;
 mod sse;
 mod tokens;
 mod tools;
+mod trace;
 mod values;
 
+pub use trace::{Trace, TraceError};
+
+use active::Active;
 use axum::Router;
-use axum::serve::ListenerExt;
 use ids::Ids;
 use lily_engine::Engine;
 use metrics::Metrics;
@@ -51,6 +59,15 @@ pub struct ServerConfig {
     pub deadline: Option<Duration>,
     /// Silence on a stream after which an empty piece shows that the connection lives.
     pub keep_alive: Duration,
+    /// Requests must bring one of these, as `Authorization: Bearer` or `x-api-key`; none lets
+    /// everyone in.
+    pub api_keys: Vec<String>,
+    /// Origins whose pages may read answers, such as `https://app.example`; `*` is any.
+    pub cors_origins: Vec<String>,
+    /// Names by which clients may address this server (`Host` without the port); none allows any.
+    pub hosts: Vec<String>,
+    /// Where answers are recorded with their prompts.
+    pub trace: Option<Trace>,
     /// `system_fingerprint` of answers: should change with anything that changes answers, such as
     /// the version of the program and the checkpoint.
     pub system_fingerprint: String,
@@ -58,13 +75,17 @@ pub struct ServerConfig {
 
 impl ServerConfig {
     /// The usual values for a model of this name: bodies up to 32 MiB, no prompt in the log, no
-    /// deadline, and a fingerprint of version and name.
+    /// deadline, no key, no other origins, and a fingerprint of version and name.
     pub fn new(model_id: impl Into<String>) -> Self {
         let model_id = model_id.into();
         Self {
             max_body_bytes: limits::BODY_BYTES_MAX_DEFAULT,
             log_prompts: false,
             deadline: None,
+            api_keys: Vec::new(),
+            cors_origins: Vec::new(),
+            hosts: Vec::new(),
+            trace: None,
             keep_alive: limits::KEEP_ALIVE_INTERVAL,
             system_fingerprint: format!("lily-{}-{model_id}", env!("CARGO_PKG_VERSION")),
             model_id,
@@ -76,8 +97,8 @@ impl ServerConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The listener failed.
-    #[error("cannot serve connections: {0}")]
+    /// The engine could not be drained.
+    #[error("cannot end in order: {0}")]
     Io(#[from] io::Error),
 }
 
@@ -87,6 +108,7 @@ struct App {
     config: ServerConfig,
     metrics: Arc<Metrics>,
     ids: Ids,
+    active: Arc<Active>,
     /// Seconds since 1970.
     started_s: u64,
     /// No more requests are taken.
@@ -98,6 +120,7 @@ impl App {
         Arc::new(Self {
             metrics: Arc::new(Metrics::new(&config.model_id)),
             ids: Ids::new(),
+            active: Arc::default(),
             started_s: routes::seconds_since_1970(),
             draining: AtomicBool::new(false),
             engine,
@@ -116,7 +139,7 @@ pub fn router(engine: Engine, config: ServerConfig) -> Router {
 /// running answers then end with an error.
 ///
 /// # Errors
-/// [`ServerError::Io`] when the listener fails.
+/// [`ServerError::Io`] when the engine cannot be drained.
 pub async fn serve(
     listener: TcpListener,
     engine: Engine,
@@ -129,13 +152,7 @@ pub async fn serve(
         shutdown.await;
         app.draining.store(true, Ordering::Relaxed);
     };
-    // Tokens are small and must not wait for each other.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
-        }
-    });
-    axum::serve(listener, routes).with_graceful_shutdown(drain).await?;
+    listen::serve(listener, routes, drain).await;
     tokio::task::spawn_blocking(move || engine.drain())
         .await
         .map_err(|error| io::Error::other(error).into())

@@ -57,3 +57,21 @@ pub(crate) const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// Silence on a stream after which an empty piece keeps proxies and clients from giving up.
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Connections at a time, beyond which new ones wait to be accepted. An idle stream costs some tens
+/// of kB.
+pub(crate) const CONNECTIONS_MAX: usize = 4_096;
+
+/// A client that takes longer for the head of a request, or leaves its connection unused for so
+/// long, holds it for nothing.
+pub(crate) const HEAD_READ_TIME_MAX: Duration = Duration::from_mins(1);
+
+/// A client that reads nothing for so long, with data waiting for it, is gone: laptops sleep, and
+/// networks forget.
+pub(crate) const WRITE_STALL_TIME_MAX: Duration = Duration::from_mins(5);
+
+/// Prompts of one completion request, all queued at once.
+pub(crate) const PROMPTS_MAX: usize = 64;
+
+/// Token ids in a list; more than any context has.
+pub(crate) const TOKEN_PROMPT_MAX: usize = 4 * 1024 * 1024;

@@ -1,12 +1,13 @@
 //! Routes and their handlers.
 
 use crate::App;
+use crate::access;
 use crate::ask::RequestId;
 use crate::dialect::Dialect;
 use crate::error::{ApiError, quoted};
 use crate::limits::REQUEST_ID_BYTES_MAX;
 use crate::metrics::ResponseCount;
-use crate::{chat, models};
+use crate::{chat, completions, models, native};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri, header};
@@ -19,17 +20,27 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 pub(crate) fn router(app: Arc<App>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/", get(index))
         .route("/health", get(models::health))
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models::models))
         .route("/v1/models/{*id}", get(models::model))
         .route("/v1/chat/completions", post(chat::handle))
+        .route("/v1/completions", post(completions::handle))
+        .route("/tokenize", post(native::tokenize))
+        .route("/detokenize", post(native::detokenize))
+        .route("/apply-template", post(native::apply_template))
+        .route("/v1/lily/props", get(native::props))
+        .route("/v1/lily/slots", get(native::slots))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found)
-        .layer(from_fn_with_state(Arc::clone(&app), observe))
-        .with_state(app)
+        .layer(from_fn_with_state(Arc::clone(&app), access::check));
+    let routes = match access::cors(&app.config.cors_origins) {
+        Some(cors) => routes.layer(cors),
+        None => routes,
+    };
+    routes.layer(from_fn_with_state(Arc::clone(&app), observe)).with_state(app)
 }
 
 /// Gives every request an id, counts every response, and logs the failures.

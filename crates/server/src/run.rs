@@ -2,9 +2,12 @@
 //! the engine brings them on.
 
 use crate::App;
+use crate::active::Place;
 use crate::ask::Ask;
+use crate::chat::finish_reason;
 use crate::error::ApiError;
 use crate::metrics::Record;
+use crate::trace;
 use futures_util::stream::{BoxStream, SelectAll, StreamExt};
 use lily_engine::{Event, Events, GenerateRequest, PromptStats, Summary, TokenLogprob};
 use lily_text::Delta;
@@ -39,6 +42,9 @@ pub(crate) struct Run {
     ready: VecDeque<Progress>,
     ended: bool,
     record: Record,
+    place: Place,
+    /// Per choice, if answers are traced.
+    traces: Vec<trace::Record>,
 }
 
 impl Run {
@@ -53,15 +59,22 @@ impl Run {
         arrived: Instant,
     ) -> Result<Self, ApiError> {
         let mut events = SelectAll::new();
+        let mut traces = Vec::new();
         for (i, request) in ask.requests().enumerate() {
             let request = GenerateRequest { deadline: app.config.deadline, ..request };
+            if app.config.trace.is_some() {
+                let prompt = trace::prompt(app.engine.text(), &request);
+                traces.push(trace::Record::new(&request_id, i, prompt));
+            }
             events.push(choice(i, app.engine.submit(request)?));
         }
         let metrics = Arc::clone(&app.metrics);
-        let record = Record::new(metrics, request_id, arrived, ask.n_choices, ask.stream);
-        let (summaries, single_call) = (vec![None; ask.n_choices], ask.single_call);
+        let n_choices = events.len();
+        let place = app.active.enter(request_id.clone(), arrived, n_choices, ask.stream);
+        let record = Record::new(metrics, request_id, arrived, n_choices, ask.stream);
+        let (summaries, single_call) = (vec![None; n_choices], ask.single_call);
         let ready = VecDeque::new();
-        Ok(Self { app, events, single_call, summaries, ready, ended: false, record })
+        Ok(Self { app, events, single_call, summaries, ready, ended: false, record, place, traces })
     }
 
     /// What the handlers share.
@@ -95,16 +108,27 @@ impl Run {
             Event::PromptLogprobs(logprobs) => {
                 self.ready.push_back(Progress::PromptLogprobs { choice, logprobs });
             }
-            Event::Started(prompt) => self.ready.push_back(Progress::Opened { choice, prompt }),
+            Event::Started(prompt) => {
+                self.place.opened(prompt.prompt_tokens);
+                self.ready.push_back(Progress::Opened { choice, prompt });
+            }
             Event::Step { mut deltas, logprobs } => {
                 self.record.step(choice);
+                self.place.step();
                 if self.single_call {
                     deltas.retain(is_wanted);
+                }
+                if let Some(trace) = self.traces.get_mut(choice) {
+                    deltas.iter().for_each(|delta| trace.add(delta));
                 }
                 self.ready.push_back(Progress::Step { choice, deltas, logprobs });
             }
             Event::Finished(summary) => {
                 self.record.finished(choice, &summary);
+                if let Some(trace) = self.traces.get_mut(choice) {
+                    let reason = finish_reason(summary.finish_reason);
+                    trace.end(&summary, reason, self.app.engine.text());
+                }
                 self.summaries[choice] = Some(summary.clone());
                 self.ready.push_back(Progress::Ended { choice, summary });
                 if self.summaries.iter().all(Option::is_some) {
@@ -122,6 +146,15 @@ impl Run {
         self.events.clear();
         self.ready.push_back(Progress::Failed(error));
         self.ended = true;
+    }
+}
+
+/// Also of answers that broke off: those are the ones to look at.
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(trace) = &self.app.config.trace {
+            std::mem::take(&mut self.traces).into_iter().for_each(|record| trace.record(record));
+        }
     }
 }
 

@@ -41,11 +41,12 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn of(summaries: &[Summary]) -> Self {
-        let prompt = summaries.first().map(|s| s.prompt).unwrap_or_default();
+    /// Of answers, so many to each prompt.
+    pub(crate) fn of(summaries: &[Summary], n_choices: usize) -> Self {
+        let prompts = || summaries.iter().step_by(n_choices.max(1)).map(|s| s.prompt);
         Self {
-            prompt: prompt.prompt_tokens,
-            cached: prompt.cached_tokens,
+            prompt: prompts().map(|p| p.prompt_tokens).sum(),
+            cached: prompts().map(|p| p.cached_tokens).sum(),
             completion: summaries.iter().map(|s| s.completion_tokens).sum(),
             reasoning: summaries.iter().map(|s| s.reasoning_tokens).sum(),
         }

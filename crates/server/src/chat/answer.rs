@@ -177,9 +177,13 @@ impl Choice {
     }
 }
 
-/// Usage of a request: the prompt once, the answers together.
+/// Usage of a request with one prompt: the prompt once, the answers together.
 pub(crate) fn total(summaries: &[Summary]) -> Usage {
-    let counts = Counts::of(summaries);
+    usage(Counts::of(summaries, summaries.len()))
+}
+
+/// `OpenAI`'s names for them.
+pub(crate) fn usage(counts: Counts) -> Usage {
     Usage {
         prompt_tokens: counts.prompt,
         completion_tokens: counts.completion,

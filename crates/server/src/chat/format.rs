@@ -11,7 +11,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// 400 for a form that is unknown, incomplete or one of two.
-pub(super) fn constraint(
+pub(crate) fn constraint(
     format: Option<ResponseFormat>,
     grammar: Option<String>,
     regex: Option<String>,

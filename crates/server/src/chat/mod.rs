@@ -11,7 +11,8 @@ mod tests;
 pub(crate) mod thinking;
 pub(crate) mod wire;
 
-pub(crate) use answer::{finish_reason, timings, total};
+pub(crate) use answer::{finish_reason, timings, total, usage};
+pub(crate) use request::prompt_of;
 
 use crate::App;
 use crate::error::ApiError;
@@ -25,12 +26,15 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use request::Form;
 use std::sync::Arc;
-use wire::{ChatCompletion, Choice};
+use wire::{ChatCompletion, ChatCompletionRequest, Choice};
 
 /// `POST /v1/chat/completions`.
 pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
-    let asked = ask::start(Arc::clone(&app), request, |_, wire| request::ask(wire)).await;
-    match asked {
+    let asked = ask::start(Arc::clone(&app), request, |_, wire: ChatCompletionRequest| {
+        tracing::debug!(model = wire.model, "asked for");
+        request::ask(wire)
+    });
+    match asked.await {
         Ok((run, form)) if form.stream => {
             let writer = stream::Chunks::new(app, seconds_since_1970(), form);
             sse::respond(run, writer, Vec::new())

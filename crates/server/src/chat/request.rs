@@ -1,12 +1,13 @@
 //! What a chat request means.
 
-use super::wire::ChatCompletionRequest;
+use super::wire::{ChatCompletionRequest, ChatMessage};
 use super::{choice, format, messages, thinking};
 use crate::ask::Ask;
 use crate::error::{ApiError, quoted};
 use crate::json::Object;
 use crate::{tools, values};
 use lily_engine::{ChatPrompt, GenerateRequest, Prompt, Sampling, ToolRule};
+use serde_json::{Map, Value};
 
 /// What the answer needs to know of its request.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +62,7 @@ pub(crate) fn ask(request: ChatCompletionRequest) -> Result<(Ask, Form), ApiErro
         ..GenerateRequest::new(Prompt::Chat(prompt))
     };
     let form = Form { n_choices, stream, include_usage, logprobs: logprobs.is_some() };
-    Ok((Ask { generate, n_choices, single_call, stream }, form))
+    Ok((Ask { generate, more: Vec::new(), n_choices, single_call, stream }, form))
 }
 
 /// Fields whose silent loss would change the answer.
@@ -138,4 +139,19 @@ fn continues(continues: Option<bool>, opens: Option<bool>) -> Result<bool, ApiEr
         )),
         (continues, _) => Ok(continues.unwrap_or(false)),
     }
+}
+
+/// A conversation to be rendered and not answered.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn prompt_of(
+    messages: Vec<Object<ChatMessage>>,
+    tools: Vec<Map<String, Value>>,
+    kwargs: Option<Map<String, Value>>,
+    enable_thinking: Option<bool>,
+) -> Result<ChatPrompt, ApiError> {
+    let (options, _) = thinking::options(kwargs, enable_thinking, None, None)?;
+    let tools = tools::offered(tools)?;
+    Ok(ChatPrompt::new(messages::messages(messages)?, tools, options))
 }
