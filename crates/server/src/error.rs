@@ -4,16 +4,17 @@ use crate::limits::QUOTED_BYTES_MAX;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use lily_engine::{EngineError, SubmitError};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Body of every failure.
-#[derive(Debug, Serialize)]
-struct ErrorBody<'a> {
+#[derive(Debug, JsonSchema, Serialize)]
+pub(crate) struct ErrorBody<'a> {
     error: ErrorFields<'a>,
 }
 
 /// What went wrong.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct ErrorFields<'a> {
     message: &'a str,
     #[serde(rename = "type")]

@@ -25,6 +25,7 @@ mod listen;
 mod metrics;
 mod models;
 mod native;
+mod openapi;
 mod routes;
 mod run;
 mod sse;

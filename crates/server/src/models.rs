@@ -6,12 +6,13 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Answer of `GET /v1/models`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ModelList {
     /// `list`.
     pub(crate) object: &'static str,
@@ -19,7 +20,7 @@ pub(crate) struct ModelList {
 }
 
 /// Answer of `GET /v1/models/{id}`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ModelCard {
     pub(crate) id: String,
     /// `model`.
@@ -32,7 +33,7 @@ pub(crate) struct ModelCard {
 }
 
 /// Answer of `GET /health`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Health {
     /// `ok`, `draining` or `stopped`.
     pub(crate) status: &'static str,

@@ -7,7 +7,7 @@ use crate::dialect::Dialect;
 use crate::error::{ApiError, quoted};
 use crate::limits::REQUEST_ID_BYTES_MAX;
 use crate::metrics::ResponseCount;
-use crate::{chat, completions, models, native};
+use crate::{chat, completions, models, native, openapi};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri, header};
@@ -22,6 +22,7 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub(crate) fn router(app: Arc<App>) -> Router {
     let routes = Router::new()
         .route("/", get(index))
+        .route("/openapi.json", get(openapi::openapi))
         .route("/health", get(models::health))
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models::models))

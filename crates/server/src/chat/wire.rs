@@ -5,6 +5,7 @@
 //! [`ChatMessage`] and `IGNORED_FIELDS`.
 
 use crate::json::{Object, OneOrMany, TextOr};
+use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
@@ -26,7 +27,7 @@ pub(crate) const IGNORED_FIELDS: [&str; 10] = [
 ];
 
 /// Body of `POST /v1/chat/completions`. `null` means absent everywhere.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ChatCompletionRequest {
     /// Any string: one model is served, whatever it is called.
     pub(crate) model: Option<String>,
@@ -37,26 +38,34 @@ pub(crate) struct ChatCompletionRequest {
     /// What a stream holds besides the answer.
     pub(crate) stream_options: Option<Object<StreamOptions>>,
     /// Most tokens of the answer, reasoning included.
+    #[schemars(range(min = 1))]
     pub(crate) max_completion_tokens: Option<u64>,
     /// The older name of the same.
+    #[schemars(range(min = 1))]
     pub(crate) max_tokens: Option<u64>,
     /// Answers to draw from the same prompt.
+    #[schemars(range(min = 1, max = 8))]
     pub(crate) n: Option<u64>,
     /// The answer ends before the first of these.
     pub(crate) stop: Option<OneOrMany>,
     /// Makes the draws reproducible.
     pub(crate) seed: Option<Number>,
     /// 0 is greedy.
+    #[schemars(range(min = 0.0, max = 2.0))]
     pub(crate) temperature: Option<f64>,
     /// Nucleus sampling.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) top_p: Option<f64>,
     /// The most likely tokens to draw from; -1 and 0 are all.
     pub(crate) top_k: Option<i64>,
     /// Least probability in proportion to the most likely token.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) min_p: Option<f64>,
     /// Subtracted once from tokens already generated.
+    #[schemars(range(min = -2.0, max = 2.0))]
     pub(crate) presence_penalty: Option<f64>,
     /// Subtracted per occurrence from tokens already generated.
+    #[schemars(range(min = -2.0, max = 2.0))]
     pub(crate) frequency_penalty: Option<f64>,
     /// Divides the logits of tokens seen.
     pub(crate) repetition_penalty: Option<f64>,
@@ -65,6 +74,7 @@ pub(crate) struct ChatCompletionRequest {
     /// Return log-probabilities.
     pub(crate) logprobs: Option<bool>,
     /// Alternatives a position.
+    #[schemars(range(max = 20))]
     pub(crate) top_logprobs: Option<u64>,
     /// Functions the model may call; given to the template as they are.
     pub(crate) tools: Option<Vec<Map<String, Value>>>,
@@ -95,17 +105,21 @@ pub(crate) struct ChatCompletionRequest {
     /// Output kinds; only text is there.
     pub(crate) modalities: Option<Vec<String>>,
     /// Refused.
+    #[schemars(skip)]
     pub(crate) audio: Option<IgnoredAny>,
     /// Refused: the form before `tools`.
+    #[schemars(skip)]
     pub(crate) functions: Option<IgnoredAny>,
     /// Refused: the form before `tool_choice`.
+    #[schemars(skip)]
     pub(crate) function_call: Option<IgnoredAny>,
     /// Refused.
+    #[schemars(skip)]
     pub(crate) web_search_options: Option<IgnoredAny>,
 }
 
 /// One turn.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub(crate) role: String,
@@ -122,8 +136,10 @@ pub(crate) struct ChatMessage {
     /// The call that a `tool` message answers.
     pub(crate) tool_call_id: Option<String>,
     /// Refused: the form before `tool_calls`.
+    #[schemars(skip)]
     pub(crate) function_call: Option<IgnoredAny>,
     /// Refused.
+    #[schemars(skip)]
     pub(crate) audio: Option<IgnoredAny>,
 }
 
@@ -131,7 +147,7 @@ pub(crate) struct ChatMessage {
 pub(crate) type ContentField = TextOr<ContentPart>;
 
 /// A part of a content list.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ContentPart {
     /// `text`, `refusal`, `image_url` …
     #[serde(rename = "type")]
@@ -143,7 +159,7 @@ pub(crate) struct ContentPart {
 }
 
 /// A call in the history.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ToolCallField {
     /// Id that its result names.
     pub(crate) id: Option<String>,
@@ -155,7 +171,7 @@ pub(crate) struct ToolCallField {
 }
 
 /// Name and arguments of a call in the history.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct FunctionField {
     /// Name of the function.
     pub(crate) name: String,
@@ -164,14 +180,14 @@ pub(crate) struct FunctionField {
 }
 
 /// `stream_options`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct StreamOptions {
     /// A last chunk without choices holds the usage.
     pub(crate) include_usage: Option<bool>,
 }
 
 /// `response_format`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ResponseFormat {
     /// `text`, `json_object`, `json_schema`, `grammar` or `regex`.
     #[serde(rename = "type")]
@@ -185,14 +201,14 @@ pub(crate) struct ResponseFormat {
 }
 
 /// `response_format.json_schema`. It is enforced whether it is `strict` or not.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct JsonSchemaFormat {
     /// The schema.
     pub(crate) schema: Option<Value>,
 }
 
 /// Answer of `POST /v1/chat/completions` without `stream`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ChatCompletion {
     pub(crate) id: String,
     /// `chat.completion`.
@@ -207,7 +223,7 @@ pub(crate) struct ChatCompletion {
 }
 
 /// One complete answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Choice {
     pub(crate) index: usize,
     pub(crate) message: AssistantMessage,
@@ -216,7 +232,7 @@ pub(crate) struct Choice {
 }
 
 /// The message of a complete answer.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, JsonSchema, Serialize)]
 pub(crate) struct AssistantMessage {
     /// `assistant`.
     pub(crate) role: &'static str,
@@ -231,7 +247,7 @@ pub(crate) struct AssistantMessage {
 }
 
 /// A complete tool call.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct ToolCall {
     pub(crate) id: String,
     /// `function`.
@@ -241,7 +257,7 @@ pub(crate) struct ToolCall {
 }
 
 /// Name and arguments of a complete tool call.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct FunctionCall {
     pub(crate) name: String,
     /// An object written as a JSON string.
@@ -249,7 +265,7 @@ pub(crate) struct FunctionCall {
 }
 
 /// One event of a stream.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ChatCompletionChunk<'a> {
     pub(crate) id: &'a str,
     /// `chat.completion.chunk`.
@@ -268,7 +284,7 @@ pub(crate) struct ChatCompletionChunk<'a> {
 }
 
 /// `usage` of a chunk.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 #[serde(untagged)]
 pub(crate) enum ChunkUsage {
     /// `null`: more chunks follow.
@@ -277,7 +293,7 @@ pub(crate) enum ChunkUsage {
 }
 
 /// What a chunk adds to one answer.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct ChunkChoice {
     pub(crate) index: usize,
     pub(crate) delta: ChunkDelta,
@@ -286,7 +302,7 @@ pub(crate) struct ChunkChoice {
 }
 
 /// The pieces that a chunk adds.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct ChunkDelta {
     /// `assistant`, in the first chunk of each choice.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -300,7 +316,7 @@ pub(crate) struct ChunkDelta {
 }
 
 /// A piece of a tool call: the first has id, type and name, all have arguments.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct ToolCallChunk {
     pub(crate) index: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -311,7 +327,7 @@ pub(crate) struct ToolCallChunk {
 }
 
 /// A piece of a call's name and arguments.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct FunctionChunk {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
@@ -319,7 +335,7 @@ pub(crate) struct FunctionChunk {
 }
 
 /// Log-probabilities of an answer, or of a piece of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct LogprobsContent {
     /// One entry per generated token, reasoning included, the end-of-sequence token not.
     pub(crate) content: Vec<TokenLogprobEntry>,
@@ -328,7 +344,7 @@ pub(crate) struct LogprobsContent {
 }
 
 /// Log-probability of one token.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct TokenLogprobEntry {
     /// Text of the token; bytes that are no UTF-8 by themselves are replaced by U+FFFD.
     pub(crate) token: String,
@@ -341,7 +357,7 @@ pub(crate) struct TokenLogprobEntry {
 }
 
 /// An alternative at a position.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct TopLogprob {
     pub(crate) token: String,
     pub(crate) logprob: f32,
@@ -349,7 +365,7 @@ pub(crate) struct TopLogprob {
 }
 
 /// Tokens used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Usage {
     pub(crate) prompt_tokens: usize,
     /// Sum over the choices.
@@ -360,21 +376,21 @@ pub(crate) struct Usage {
 }
 
 /// Of the prompt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct PromptTokensDetails {
     /// Tokens whose state was reused.
     pub(crate) cached_tokens: usize,
 }
 
 /// Of the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct CompletionTokensDetails {
     /// Tokens inside the think block.
     pub(crate) reasoning_tokens: usize,
 }
 
 /// Where the time went; an extension, in the words that llama.cpp's server introduced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Timings {
     /// Milliseconds from arrival to the start of the prefill.
     pub(crate) queued_ms: f64,
@@ -393,6 +409,7 @@ pub(crate) struct Timings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::completions::wire::CompletionRequest;
     use serde::de::value::Error;
     use serde::de::{Deserializer, Visitor};
     use std::collections::BTreeSet;
@@ -438,9 +455,12 @@ mod tests {
             .skip(2)
             .map(|line| {
                 let mut cells = line.split('|').skip(1).map(str::trim);
-                let field = cells.next().expect("a field").trim_matches('`').to_owned();
-                (field, cells.next().expect("a handling").to_owned())
+                let fields = cells.next().expect("a field").split(", ");
+                let handling = cells.next().expect("a handling");
+                let row = |field: &str| (field.trim_matches('`').to_owned(), handling.to_owned());
+                fields.map(row).collect::<Vec<_>>()
             })
+            .flatten()
             .collect()
     }
 
@@ -462,5 +482,7 @@ mod tests {
         let request = fields_of::<ChatCompletionRequest>();
         check_table("<!-- request fields:", &request, &IGNORED_FIELDS);
         check_table("<!-- message fields:", &fields_of::<ChatMessage>(), &[]);
+        let request = fields_of::<CompletionRequest>();
+        check_table("<!-- completion fields:", &request, &["user"]);
     }
 }

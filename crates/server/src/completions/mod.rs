@@ -2,7 +2,7 @@
 
 mod answer;
 mod request;
-mod wire;
+pub(crate) mod wire;
 
 pub(crate) use request::token_ids;
 

@@ -2,12 +2,13 @@
 
 use crate::chat::wire::{ChunkUsage, StreamOptions, Timings, Usage};
 use crate::json::{Object, OneOrMany};
+use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 
 /// Body of `POST /v1/completions`. `null` means absent everywhere.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct CompletionRequest {
     /// Any string: one model is served, whatever it is called.
     pub(crate) model: Option<String>,
@@ -20,6 +21,7 @@ pub(crate) struct CompletionRequest {
     /// Most tokens of the answer; 16 if not said. 0 with `echo` only.
     pub(crate) max_tokens: Option<u64>,
     /// Answers to draw from each prompt.
+    #[schemars(range(min = 1, max = 8))]
     pub(crate) n: Option<u64>,
     /// As `n`, or refused.
     pub(crate) best_of: Option<u64>,
@@ -32,16 +34,21 @@ pub(crate) struct CompletionRequest {
     /// Makes the draws reproducible.
     pub(crate) seed: Option<Number>,
     /// 0 is greedy.
+    #[schemars(range(min = 0.0, max = 2.0))]
     pub(crate) temperature: Option<f64>,
     /// Nucleus sampling.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) top_p: Option<f64>,
     /// The most likely tokens to draw from; -1 and 0 are all.
     pub(crate) top_k: Option<i64>,
     /// Least probability in proportion to the most likely token.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) min_p: Option<f64>,
     /// Subtracted once from tokens already generated.
+    #[schemars(range(min = -2.0, max = 2.0))]
     pub(crate) presence_penalty: Option<f64>,
     /// Subtracted per occurrence from tokens already generated.
+    #[schemars(range(min = -2.0, max = 2.0))]
     pub(crate) frequency_penalty: Option<f64>,
     /// Divides the logits of tokens seen.
     pub(crate) repetition_penalty: Option<f64>,
@@ -54,11 +61,12 @@ pub(crate) struct CompletionRequest {
     /// Go on at the end-of-sequence token (benchmarks).
     pub(crate) ignore_eos: Option<bool>,
     /// Refused: the model fills no gaps.
+    #[schemars(skip)]
     pub(crate) suffix: Option<IgnoredAny>,
 }
 
 /// Answer of `POST /v1/completions`, complete or one event of a stream.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Completion<'a> {
     pub(crate) id: &'a str,
     /// `text_completion`.
@@ -75,7 +83,7 @@ pub(crate) struct Completion<'a> {
 }
 
 /// One answer, or what an event adds to it.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct TextChoice {
     pub(crate) index: usize,
     pub(crate) text: String,
@@ -84,7 +92,7 @@ pub(crate) struct TextChoice {
 }
 
 /// Log-probabilities, a list each.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct TextLogprobs {
     /// Where each token begins, in characters from the start of `text`.
     pub(crate) text_offset: Vec<usize>,

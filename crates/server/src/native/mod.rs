@@ -12,12 +12,13 @@ use crate::limits;
 use axum::Json;
 use axum::extract::{Request, State};
 use lily_engine::Sampling;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// A conversation to be rendered.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Rendering {
     messages: Option<Vec<Object<ChatMessage>>>,
     tools: Option<Vec<Map<String, Value>>>,
@@ -28,7 +29,7 @@ pub(crate) struct Rendering {
 }
 
 /// Body of `POST /tokenize`: a text under either name, or a conversation.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct TokenizeRequest {
     /// The name in llama.cpp's server.
     content: Option<String>,
@@ -43,7 +44,7 @@ pub(crate) struct TokenizeRequest {
 }
 
 /// Answer of `POST /tokenize`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Tokenized {
     tokens: Vec<u32>,
     count: usize,
@@ -53,7 +54,7 @@ pub(crate) struct Tokenized {
 }
 
 /// Body of `POST /detokenize`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct DetokenizeRequest {
     tokens: Vec<Value>,
 }
