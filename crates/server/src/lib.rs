@@ -16,6 +16,7 @@ mod ids;
 mod limits;
 mod metrics;
 mod openai;
+mod page;
 mod routes;
 mod run;
 mod sse;

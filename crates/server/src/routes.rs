@@ -7,12 +7,13 @@ use crate::error::{ApiError, quoted};
 use crate::limits::REQUEST_ID_BYTES_MAX;
 use crate::metrics::ResponseCount;
 use crate::openai::{ChatCompletion, ChatCompletionRequest, Choice, Health, ModelCard, ModelList};
+use crate::page;
 use crate::run::{Progress, Run};
 use crate::sse;
 use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use std::sync::Arc;
@@ -188,17 +189,8 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, text)], app.metrics.render(&app.engine)).into_response()
 }
 
-async fn index(State(app): State<Arc<App>>) -> Html<String> {
-    let mut model = String::new();
-    for c in app.config.model_id.chars() {
-        match c {
-            '<' => model.push_str("&lt;"),
-            '>' => model.push_str("&gt;"),
-            '&' => model.push_str("&amp;"),
-            c => model.push(c),
-        }
-    }
-    Html(include_str!("index.html").replace("{model}", &model))
+async fn index() -> Response {
+    page::respond()
 }
 
 async fn not_found(method: Method, uri: Uri) -> ApiError {
