@@ -339,7 +339,8 @@ class App {
   }
 
   onKey(event) {
-    if (event.key === "Escape" && !byId("settings").open) this.stop();
+    if (event.key === "Escape" && this.sidebar.isOpen) this.sidebar.close();
+    else if (event.key === "Escape" && !byId("settings").open) this.stop();
     const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
     const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
     if (event.key === "/" && plain && !typing && !byId("settings").open) {

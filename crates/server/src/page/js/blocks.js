@@ -114,7 +114,7 @@ function readList(lines, at, depth) {
     const line = expandTabs(lines[next]);
     const marker = MARKER.exec(line);
     if (!marker || marker[2].at(-1) !== kind || isRule(line)) break;
-    const [item, after, spaced] = readItem(lines, next, marker, depth);
+    const [item, after, spaced] = readItem(lines, next, marker, kind, depth);
     list.items.push(item);
     next = after;
     const more = next < lines.length && MARKER.exec(expandTabs(lines[next]))?.[2].at(-1) === kind;
@@ -124,7 +124,7 @@ function readList(lines, at, depth) {
 }
 
 /** An item, the line after it, and whether a blank line ended it. */
-function readItem(lines, at, [all, indent, sign, space], depth) {
+function readItem(lines, at, [all, indent, sign, space], kind, depth) {
   const width = space.length > 4 ? indent.length + sign.length + 1 : all.length || 1;
   // Models indent by two where the rules ask for three; that is nested, too.
   const nested = Math.min(width, indent.length + 2);
@@ -141,7 +141,8 @@ function readItem(lines, at, [all, indent, sign, space], depth) {
     }
     const depthOfLine = indentOf(line);
     const belongs = depthOfLine >= nested || (open && depthOfLine > indent.length);
-    if (!belongs && (blank || open || startsBlock(line))) break;
+    const isNext = MARKER.exec(line)?.[2].at(-1) === kind;
+    if (!belongs && (blank || open || isNext || startsBlock(line))) break;
     const text = line.slice(Math.min(depthOfLine, width));
     inner.push(text);
     open = fenceAfter(text, open);

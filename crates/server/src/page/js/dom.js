@@ -114,6 +114,7 @@ const formatCount = (n) => Math.round(n).toLocaleString("en-US");
 const formatRate = (n) => (n >= 100 ? formatCount(n) : n.toFixed(1));
 
 function formatSeconds(ms) {
+  if (ms < 950) return `${Math.round(ms)} ms`;
   const s = ms / 1000;
   if (s < 9.95) return `${s.toFixed(1)} s`;
   if (s < 60) return `${Math.round(s)} s`;

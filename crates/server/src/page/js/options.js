@@ -3,15 +3,15 @@
 
 /** `of` says what a field takes; `read` turns its text into a value, or undefined. */
 const NUMBER_OPTIONS = [
-  { name: "temperature", label: "Temperature", hint: "0 to 2, 0 is greedy", min: 0, max: 2, step: "any" },
+  { name: "temperature", label: "Temperature", hint: "0 to 2", min: 0, max: 2, step: "any" },
   { name: "top_p", label: "Top p", hint: "0 to 1", min: 0, max: 1, step: "any" },
   { name: "top_k", label: "Top k", hint: "0 is all", min: 0, max: 1_000_000, whole: true },
-  { name: "max_completion_tokens", label: "Max tokens", hint: "thinking included", min: 1, max: 10_000_000, whole: true },
-  { name: "seed", label: "Seed", hint: "same seed, same answer", min: 0, max: Number.MAX_SAFE_INTEGER, whole: true },
+  { name: "max_completion_tokens", label: "Max tokens", hint: "of an answer", min: 1, max: 10_000_000, whole: true },
+  { name: "seed", label: "Seed", hint: "repeats", min: 0, max: Number.MAX_SAFE_INTEGER, whole: true },
 ];
 
 const BUDGET_OPTION = {
-  name: "thinking_budget", label: "Thinking budget", hint: "tokens; empty is no limit", min: 0, max: 10_000_000, whole: true,
+  name: "thinking_budget", label: "Thinking budget", hint: "tokens", min: 0, max: 10_000_000, whole: true,
 };
 
 /** The value of a field, null for an empty one; throws a message for one that makes no sense. */

@@ -24,7 +24,7 @@ function readNumber(value) {
   return typeof value === "number" && Number.isFinite(value) && value >= 0 ? value : null;
 }
 
-function readList(value, what, max) {
+function readEntries(value, what, max) {
   if (value === undefined || value === null) return [];
   if (!Array.isArray(value)) throw new NotAConversation(`${what} is no list`);
   if (value.length > max) throw new NotAConversation(`${what} has more than ${formatCount(max)} entries`);
@@ -41,7 +41,7 @@ function readObject(value, what) {
 /** A conversation like this value. The id is kept only where the value is our own. */
 function readConversation(value, keepId) {
   const object = readObject(value, "a conversation");
-  const turns = readList(object.messages, "messages", TURNS_MAX).map(readTurn);
+  const turns = readEntries(object.messages, "messages", TURNS_MAX).map(readTurn);
   const id = typeof object.id === "string" && /^[0-9a-f]{24}$/.test(object.id) ? object.id : freshId();
   return {
     id: keepId ? id : freshId(),
@@ -64,7 +64,7 @@ function readTurn(value, i) {
       content,
       reasoning: readText(object.reasoning, `${where}.reasoning`),
       thoughtMs: readNumber(object.thoughtMs),
-      calls: readList(object.calls, `${where}.calls`, CALLS_MAX).map((call, k) => readCall(call, `${where}.calls[${k}]`)),
+      calls: readEntries(object.calls, `${where}.calls`, CALLS_MAX).map((call, k) => readCall(call, `${where}.calls[${k}]`)),
       finish: ["stop", "length", "tool_calls", "stopped", "failed"].includes(object.finish) ? object.finish : "stop",
       failure: readFailure(object.failure),
       stats: readStats(object.stats),
@@ -116,5 +116,5 @@ function readExport(text) {
   const object = readObject(value, "the file");
   if (object.format !== EXPORT_FORMAT) throw new NotAConversation(`\`format\` is not "${EXPORT_FORMAT}"`);
   if (object.version !== 1) throw new NotAConversation("`version` is not 1: the file is from a newer page");
-  return readList(object.conversations, "conversations", CONVERSATIONS_MAX).map((one) => readConversation(one, false));
+  return readEntries(object.conversations, "conversations", CONVERSATIONS_MAX).map((one) => readConversation(one, false));
 }

@@ -22,12 +22,6 @@ class Sidebar {
     byId("close-sidebar").addEventListener("click", () => this.close());
     this.opener.addEventListener("click", () => this.open());
     this.scrim.addEventListener("click", () => this.close());
-    this.node.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && this.isOpen) {
-        event.stopPropagation();
-        this.close();
-      }
-    });
     this.narrow.addEventListener("change", () => this.setOpen(false));
     this.setOpen(false);
   }

@@ -41,6 +41,7 @@ class Transcript {
     for (const turn of chat.messages) this.add(turn);
     this.refresh(chat, liveTurn);
     this.pin();
+    if (chat.messages.length === 0) this.scroller.scrollTop = 0;
   }
 
   welcome() {
@@ -127,7 +128,7 @@ class Transcript {
   }
 
   follow() {
-    if (this.pinned) {
+    if (this.pinned && !this.list.classList.contains("empty")) {
       this.scroller.scrollTop = this.scroller.scrollHeight;
       this.lastTop = this.scroller.scrollTop;
     }

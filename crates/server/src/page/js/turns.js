@@ -145,7 +145,7 @@ class AnswerView {
       iconButton("again", "Regenerate from here", () => actions.regenerate(turn)),
       iconButton("delete", "Delete answer", () => actions.remove(turn)),
     ];
-    nodes.push(el("div", { class: "actions" }, ...buttons.filter(Boolean), statsNode(turn)));
+    nodes.push(el("div", { class: "actions" }, statsNode(turn), ...buttons.filter(Boolean)));
     this.foot.replaceChildren(...nodes);
   }
 }
@@ -187,7 +187,7 @@ class ThinkingView {
     this.node.classList.toggle("live", live);
     const { thoughtMs, reasoning } = this.turn;
     if (live) this.label.textContent = "Thinking";
-    else this.label.textContent = thoughtMs === null ? "Thought" : `Thought for ${formatSeconds(thoughtMs)}`;
+    else this.label.textContent = thoughtMs === null || thoughtMs < 100 ? "Thought" : `Thought for ${formatSeconds(thoughtMs)}`;
     const end = reasoning.trimEnd();
     const line = end.slice(-PREVIEW_CHARS * 2).split("\n").at(-1).slice(-PREVIEW_CHARS);
     this.preview.textContent = live ? line : "";
