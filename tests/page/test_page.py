@@ -229,8 +229,8 @@ def test_on_a_phone_the_list_is_a_drawer_and_nothing_is_cut(visits, server):
     expect(drawer).to_be_hidden()
     visit.page.get_by_role("button", name="Conversations").tap()
     visit.settings()
-    fits(visit)
     visit.page.wait_for_timeout(300)
+    fits(visit)
     visit.picture("phone-settings")
 
 
@@ -281,9 +281,12 @@ def test_text_can_be_read(visits, server):
     for scheme in ["light", "dark"]:
         visit = visits(color_scheme=scheme)
         visit.ask_and_wait()
-        assert visit.page.evaluate(CONTRAST) == []
+        # Not while the thing to be seen still fades in.
+        visit.page.wait_for_timeout(300)
+        assert (poor := visit.page.evaluate(CONTRAST)) == [], poor
         visit.settings()
-        assert visit.page.evaluate(CONTRAST) == []
+        visit.page.wait_for_timeout(300)
+        assert (poor := visit.page.evaluate(CONTRAST)) == [], poor
 
 
 def test_nothing_moves_for_those_who_want_no_motion(visits, server):

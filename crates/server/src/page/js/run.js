@@ -66,8 +66,9 @@ class Run {
   }
 
   takeCall(piece) {
+    if (typeof piece !== "object" || piece === null) return;
     const { calls } = this.turn;
-    const index = piece?.index ?? 0;
+    const index = piece.index ?? 0;
     if (!Number.isInteger(index) || index < 0 || index >= RUN_CALLS_MAX) return;
     this.endThinking();
     while (calls.length <= index) calls.push({ id: "", name: "", arguments: "" });
