@@ -55,6 +55,16 @@ def test_a_reload_keeps_conversations_and_the_open_one(visit):
     expect(visit.page.locator("#chat-list .title")).to_have_text(["second question", "first question"])
 
 
+def test_a_reload_in_the_middle_keeps_what_came(visit, server):
+    server.scripts = [answer("Half an", *[0.05] * 200), answer("x")]
+    visit.ask("go")
+    expect(visit.last).to_contain_text("Half an")
+    visit.page.reload()
+    expect(visit.last).to_contain_text("Half an")
+    expect(visit.last).to_contain_text("Stopped.")
+    assert server.left.wait(15), "the server still writes"
+
+
 def test_a_reload_keeps_the_draft(visit):
     visit.input.fill("half a thou")
     visit.page.reload()

@@ -1,13 +1,13 @@
 // What a user may set for all conversations, and how it appears in a request. An empty field leaves
 // the choice to the server.
 
-/** `of` says what a field takes; `read` turns its text into a value, or undefined. */
+/** A field's name in a request, what stands beside it, and which numbers it takes. */
 const NUMBER_OPTIONS = [
   { name: "temperature", label: "Temperature", hint: "0 to 2", min: 0, max: 2, step: "any" },
   { name: "top_p", label: "Top p", hint: "0 to 1", min: 0, max: 1, step: "any" },
   { name: "top_k", label: "Top k", hint: "0 is all", min: 0, max: 1_000_000, whole: true },
-  { name: "max_completion_tokens", label: "Max tokens", hint: "of an answer", min: 1, max: 10_000_000, whole: true },
-  { name: "seed", label: "Seed", hint: "repeats", min: 0, max: Number.MAX_SAFE_INTEGER, whole: true },
+  { name: "max_completion_tokens", label: "Max tokens", hint: null, min: 1, max: 10_000_000, whole: true },
+  { name: "seed", label: "Seed", hint: null, min: 0, max: Number.MAX_SAFE_INTEGER, whole: true },
 ];
 
 const BUDGET_OPTION = {

@@ -11,6 +11,8 @@ const TITLE_CHARS_MAX = 120;
 const CALLS_MAX = 256;
 const NAME_CHARS_MAX = 256;
 
+const FINISHES = ["stop", "length", "tool_calls", "stopped", "failed"];
+
 class NotAConversation extends Error {}
 
 function readText(value, what, max = TEXT_CHARS_MAX) {
@@ -65,7 +67,8 @@ function readTurn(value, i) {
       reasoning: readText(object.reasoning, `${where}.reasoning`),
       thoughtMs: readNumber(object.thoughtMs),
       calls: readEntries(object.calls, `${where}.calls`, CALLS_MAX).map((call, k) => readCall(call, `${where}.calls[${k}]`)),
-      finish: ["stop", "length", "tool_calls", "stopped", "failed"].includes(object.finish) ? object.finish : "stop",
+      // Null is an answer that was running when the page was left.
+      finish: FINISHES.includes(object.finish) ? object.finish : object.finish === null ? "stopped" : "stop",
       failure: readFailure(object.failure),
       stats: readStats(object.stats),
     };
