@@ -62,6 +62,13 @@ def error(status, body, **headers):
     return {"status": status, "body": body, "headers": headers}
 
 
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """A browser that leaves in the middle of an answer is no fault of a test."""
+
+
 class ScriptedServer:
     def __init__(self, page_url):
         with urllib.request.urlopen(page_url, timeout=30) as response:
@@ -73,8 +80,7 @@ class ScriptedServer:
         class Handler(_Handler):
             server_state = owner
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
+        self.http = _Listener(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_port}"
         self.reset()
         threading.Thread(target=self.http.serve_forever, daemon=True).start()

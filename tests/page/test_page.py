@@ -56,13 +56,13 @@ def test_a_reload_keeps_conversations_and_the_open_one(visit):
 
 
 def test_a_reload_in_the_middle_keeps_what_came(visit, server):
-    server.scripts = [answer("Half an", *[0.05] * 200), answer("x")]
+    server.scripts = [answer("Half an", *[0.05, "."] * 300), answer("x")]
     visit.ask("go")
     expect(visit.last).to_contain_text("Half an")
     visit.page.reload()
     expect(visit.last).to_contain_text("Half an")
     expect(visit.last).to_contain_text("Stopped.")
-    assert server.left.wait(15), "the server still writes"
+    assert server.left.wait(5), "the server still writes"
 
 
 def test_a_reload_keeps_the_draft(visit):

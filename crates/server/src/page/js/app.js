@@ -36,6 +36,8 @@ class App {
     byId("theme").addEventListener("click", () => this.nextTheme());
     document.addEventListener("keydown", (event) => this.onKey(event));
     addEventListener("storage", (event) => this.onStorage(event));
+    // Leaving breaks the streams before anything else is told; that is no failure of the server.
+    addEventListener("beforeunload", () => this.runs.forEach((run) => (run.isLeft = true)));
     addEventListener("pagehide", () => this.keepRuns());
     addEventListener("hashchange", () => this.openChat(location.hash.slice(1)));
     this.showStorageState();

@@ -14,6 +14,8 @@ class Run {
     this.thinkingSince = null;
     /** A chunk is a token, mostly; the server's own count comes with the last one. */
     this.pieces = 0;
+    /** The user leaves the page. */
+    this.isLeft = false;
     /** Tokens of the conversation before this answer, as far as they are known. */
     this.contextBefore = 0;
   }
@@ -27,7 +29,7 @@ class Run {
       }
       turn.finish ??= "stop";
     } catch (error) {
-      if (error.name === "AbortError" || this.controller.signal.aborted) turn.finish = "stopped";
+      if (error.name === "AbortError" || this.controller.signal.aborted || this.isLeft) turn.finish = "stopped";
       else {
         turn.finish = "failed";
         const known = error instanceof ApiFailure;
