@@ -26,6 +26,7 @@ mod metrics;
 mod models;
 mod native;
 mod openapi;
+mod page;
 mod routes;
 mod run;
 mod sse;
