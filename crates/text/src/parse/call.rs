@@ -3,12 +3,15 @@
 use super::Delta;
 use super::schema::{ToolSchema, Types};
 use super::value::Value;
+use serde_json::{Map, Value as Json};
 
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) index: u32,
     /// Place of its tool among those of the request.
     tool: Option<usize>,
+    /// What its schema names.
+    properties: Vec<String>,
     /// Parameters so far; a name counts once.
     names: Vec<String>,
     /// Whether any argument was written, and with it the opening brace.
@@ -18,7 +21,8 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn new(index: u32, name: &str, tools: &[ToolSchema]) -> Self {
         let tool = tools.iter().position(|tool| tool.name == name);
-        Self { index, tool, names: Vec::new(), has_arguments: false }
+        let properties = tool.map_or_else(Vec::new, |place| tools[place].property_names());
+        Self { index, tool, properties, names: Vec::new(), has_arguments: false }
     }
 
     /// A parameter begins. A second value of the same name is dropped, since the first was
@@ -35,6 +39,28 @@ impl Call {
 
     pub(super) fn has(&self, name: &str) -> bool {
         self.names.iter().any(|known| known == name)
+    }
+
+    /// No parameter has come.
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Whether a parameter of this name is to be expected.
+    pub(super) fn lacks(&self, name: &str) -> bool {
+        self.properties.iter().any(|known| known == name) && !self.has(name)
+    }
+
+    /// All arguments at once, as open JSON text.
+    pub(super) fn write_object(&mut self, object: Map<String, Json>) -> String {
+        self.names.extend(object.keys().cloned());
+        if object.is_empty() {
+            return String::new();
+        }
+        self.has_arguments = true;
+        let mut json = Json::Object(object).to_string();
+        json.pop();
+        json
     }
 
     /// Closes the JSON text.

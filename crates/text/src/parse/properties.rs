@@ -67,7 +67,7 @@ proptest! {
     #[test]
     fn any_value_comes_back(value in nasty(), after: bool) {
         // What would end the value is not part of it.
-        let value = value.replace("</parameter>", "").replace("</", "< /");
+        let value = value.replace("</", "< /").replace("<tool_call>", "").replace("\n<p", "\n <p");
         let next = if after { "<parameter=mode>\n1\n</parameter>\n" } else { "" };
         let text = format!(
             "<tool_call>\n<function=write>\n<parameter=text>\n{value}\n</parameter>\n{next}\
