@@ -114,7 +114,13 @@ pub(super) fn call_end(text: &str, at_end: bool) -> Result<Option<usize>, TextEn
         Ok(None) => wrapper_end(text, at_end),
         found => match wrapper_end(text, at_end) {
             Ok(None) => found,
-            other => if found == Err(TextEnds) { other } else { found },
+            other => {
+                if found == Err(TextEnds) {
+                    other
+                } else {
+                    found
+                }
+            }
         },
     }
 }
@@ -171,12 +177,14 @@ fn named_ahead(text: &str, start: &str, at_end: bool) -> Ahead {
         return if after.is_empty() { ends } else { Ahead::No };
     };
     match name.find(['<', '>', '\n']) {
-        Some(len @ 1..=NAME_MAX) if name[len..].starts_with('>') => match clean_name(&name[..len]) {
-            "" => Ahead::No,
-            clean => {
-                Ahead::Yes { name: clean.to_string(), len: text.len() - name.len() + len + 1 }
+        Some(len @ 1..=NAME_MAX) if name[len..].starts_with('>') => {
+            match clean_name(&name[..len]) {
+                "" => Ahead::No,
+                clean => {
+                    Ahead::Yes { name: clean.to_string(), len: text.len() - name.len() + len + 1 }
+                }
             }
-        },
+        }
         None if name.len() <= NAME_MAX => ends,
         _ => Ahead::No,
     }
@@ -216,9 +224,7 @@ fn begins_body(text: &str, at_end: bool) -> Look {
         return if at_end { Look::Yes } else { Look::Maybe };
     }
     // At the end of the text a part of a tag counts as the tag.
-    if at_end
-        && (is_open_parameter(text) || is_part_of_end(text) || TOOL_CALL.starts_with(text))
-    {
+    if at_end && (is_open_parameter(text) || is_part_of_end(text) || TOOL_CALL.starts_with(text)) {
         return Look::Yes;
     }
     match (parameter_ahead(text, at_end), look(text, TOOL_CALL, at_end), call_end(text, at_end)) {
@@ -304,11 +310,7 @@ pub(super) enum FenceAhead {
     Maybe,
 }
 
-pub(super) fn fence_ahead(
-    text: &str,
-    is_tool: impl Fn(&str) -> bool,
-    at_end: bool,
-) -> FenceAhead {
+pub(super) fn fence_ahead(text: &str, is_tool: impl Fn(&str) -> bool, at_end: bool) -> FenceAhead {
     let ends = if at_end { FenceAhead::No } else { FenceAhead::Maybe };
     let Some(mark) = text.chars().next().filter(|mark| matches!(mark, '`' | '~')) else {
         return FenceAhead::No;

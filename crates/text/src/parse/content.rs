@@ -156,8 +156,7 @@ impl OutputParser {
         let begins_line = self.prose.begins_line();
         let rest = self.rest();
         let call = call_ahead(rest, at_end);
-        let bare =
-            if begins_line { whole_function_ahead(rest, at_end) } else { Ahead::No };
+        let bare = if begins_line { whole_function_ahead(rest, at_end) } else { Ahead::No };
         let is_sentence =
             |wrappers: Wrappers| !begins_line && !wrappers.ends_line && !self.in_candidate;
         match (call, bare) {

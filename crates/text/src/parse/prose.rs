@@ -1,8 +1,14 @@
 //! Where in Markdown a place of the text stands: a tag that is quoted there is only talked about.
 
 /// Quotation marks and their partners.
-const QUOTATION_MARKS: [(char, char); 6] =
-    [('"', '"'), ('\'', '\''), ('\u{201c}', '\u{201d}'), ('\u{2018}', '\u{2019}'), ('«', '»'), ('„', '\u{201c}')];
+const QUOTATION_MARKS: [(char, char); 6] = [
+    ('"', '"'),
+    ('\'', '\''),
+    ('\u{201c}', '\u{201d}'),
+    ('\u{2018}', '\u{2019}'),
+    ('«', '»'),
+    ('„', '\u{201c}'),
+];
 
 /// The marks that open a code fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -202,7 +202,11 @@ fn whole(number: String) -> String {
             if fraction.bytes().all(|byte| byte == b'0')
                 && whole.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()) =>
         {
-            if whole == "-0" { "0".to_string() } else { whole.to_string() }
+            if whole == "-0" {
+                "0".to_string()
+            } else {
+                whole.to_string()
+            }
         }
         _ => number,
     }

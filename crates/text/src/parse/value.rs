@@ -12,8 +12,9 @@
 //! parameter.
 
 use super::ahead::{
-    Ahead, FUNCTION_END, Look, PARAMETER_END, TOOL_CALL, TextEnds, function_ahead, is_open_parameter,
-    is_part_of_end, look, parameter_ahead, skip_blank, tagged_function_ahead, wrapper_end,
+    Ahead, FUNCTION_END, Look, PARAMETER_END, TOOL_CALL, TextEnds, function_ahead,
+    is_open_parameter, is_part_of_end, look, parameter_ahead, skip_blank, tagged_function_ahead,
+    wrapper_end,
 };
 use super::call::Call;
 use super::schema::Types;
@@ -175,8 +176,10 @@ impl Value {
         if !at_end {
             return Found::Open(self.certain(text, text.len()));
         }
-        let before_call =
-            self.first_call(text).filter(|_| self.inner.n_calls == 0).map(|at| End { at, next: at });
+        let before_call = self
+            .first_call(text)
+            .filter(|_| self.inner.n_calls == 0)
+            .map(|at| End { at, next: at });
         let before_next = self.inner.next.map(|at| End { at, next: at });
         match self.possible_end.or(before_next).or(before_call) {
             Some(end) => Found::End(end),
@@ -385,10 +388,12 @@ fn after_parameter(text: &str, next: usize, call: &Call, is_open: bool, at_end: 
         Look::Maybe => return Closer::Unknown,
         Look::No => {}
     }
-    match wrapper_end(after, at_end) {
-        Ok(Some(_)) => Closer::End { next },
-        Err(TextEnds) => Closer::Unknown,
-        Ok(None) => Closer::InnerEnd,
+    match (wrapper_end(after, at_end), tagged_function_ahead(after, at_end)) {
+        (Ok(Some(_)), _) => Closer::End { next },
+        // The ends of the call are missing.
+        (_, Ahead::Yes { .. }) if !is_open => Closer::End { next },
+        (Err(TextEnds), _) | (_, Ahead::Maybe) => Closer::Unknown,
+        _ => Closer::InnerEnd,
     }
 }
 
