@@ -91,10 +91,7 @@ pub struct OutputParser {
     prose: Prose,
     /// Outer tags of calls that are open.
     n_wrappers: u32,
-    /// Nothing but whitespace has come.
-    fresh: bool,
-    has_content: bool,
-    has_reasoning: bool,
+    seen: Seen,
     /// A call has ended the reasoning; its closing tag may come yet.
     unclosed_thinking: bool,
     /// `<think>` in the content whose partner is content, too.
@@ -103,6 +100,15 @@ pub struct OutputParser {
     in_candidate: bool,
     /// The text ended within a call.
     was_cut: bool,
+}
+
+/// What has come.
+#[derive(Debug, Default)]
+struct Seen {
+    /// More than whitespace, tags included.
+    anything: bool,
+    content: bool,
+    reasoning: bool,
 }
 
 #[derive(Debug)]
@@ -155,9 +161,7 @@ impl OutputParser {
             n_calls: 0,
             prose: Prose::new(),
             n_wrappers: 0,
-            fresh: true,
-            has_content: false,
-            has_reasoning: false,
+            seen: Seen::default(),
             unclosed_thinking: false,
             n_think_texts: 0,
             in_candidate: false,
@@ -275,7 +279,7 @@ impl OutputParser {
         self.segment = Segment::after_tag();
         self.prose = Prose::new();
         self.mode = Mode::Content;
-        self.fresh = false;
+        self.seen.anything = true;
     }
 
     fn step_body(&mut self, mut call: Call, at_end: bool) -> bool {
@@ -283,9 +287,9 @@ impl OutputParser {
         if call.is_empty() && rest.trim_start().starts_with('{') {
             let blank = rest.len() - rest.trim_start().len();
             match json_call::object_ahead(&rest[blank..], at_end) {
-                Ok(Some((object, len))) => {
-                    self.done += blank + len;
-                    let json = call.write_object(object);
+                Ok(Some(object)) => {
+                    self.done += blank + object.len;
+                    let json = call.write_object(object.members);
                     if !json.is_empty() {
                         let index = call.index;
                         add(&mut self.deltas, Delta::ToolCallArguments { index, json });
@@ -406,7 +410,7 @@ impl OutputParser {
         if !self.segment.visible && self.segment.held.is_empty() {
             if in_reasoning {
                 text = text.trim_start();
-            } else if self.segment.after_tag && !self.has_content {
+            } else if self.segment.after_tag && !self.seen.content {
                 text = text.trim_start_matches(['\n', '\r']);
             }
         }
@@ -416,15 +420,15 @@ impl OutputParser {
             return;
         }
         let mut piece = std::mem::take(&mut self.segment.held);
-        if in_reasoning && !self.segment.visible && self.has_reasoning {
+        if in_reasoning && !self.segment.visible && self.seen.reasoning {
             piece.push_str("\n\n");
         }
         piece.push_str(visible);
         self.segment.held.push_str(&text[visible.len()..]);
         self.segment.visible = true;
-        self.fresh = false;
-        self.has_content |= !in_reasoning;
-        self.has_reasoning |= in_reasoning;
+        self.seen.anything = true;
+        self.seen.content |= !in_reasoning;
+        self.seen.reasoning |= in_reasoning;
         let delta = if in_reasoning { Delta::Reasoning(piece) } else { Delta::Content(piece) };
         add(&mut self.deltas, delta);
     }
@@ -436,7 +440,7 @@ impl OutputParser {
     fn start_call(&mut self, name: &str) {
         let call = Call::new(self.n_calls, name, &self.options.tools);
         self.n_calls += 1;
-        self.fresh = false;
+        self.seen.anything = true;
         self.deltas.push(Delta::ToolCallStart { index: call.index, name: name.to_string() });
         self.after_call();
         self.mode = Mode::Body(call);
@@ -451,7 +455,7 @@ impl OutputParser {
     fn write_whole_call(&mut self, name: String, json: String) {
         let index = self.n_calls;
         self.n_calls += 1;
-        self.fresh = false;
+        self.seen.anything = true;
         self.after_call();
         self.deltas.push(Delta::ToolCallStart { index, name });
         self.deltas.push(Delta::ToolCallArguments { index, json });

@@ -72,7 +72,7 @@ fn inner_parser(outer: &OutputParser, n_calls: u32) -> OutputParser {
     let mut parser = OutputParser::new(options);
     parser.in_candidate = true;
     parser.n_calls = n_calls;
-    parser.fresh = false;
+    parser.seen.anything = true;
     parser
 }
 
@@ -131,7 +131,7 @@ impl OutputParser {
         }
         self.done += candidate.n_read;
         self.n_calls = candidate.parser.n_calls;
-        self.fresh = false;
+        self.seen.anything = true;
         self.segment = Segment::after_call();
         self.prose = Prose::new();
         self.deltas.append(&mut candidate.deltas);

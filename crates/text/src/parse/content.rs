@@ -41,13 +41,13 @@ impl OutputParser {
                 self.segment = Segment::default();
                 self.prose = Prose::new();
                 self.mode = Mode::Reasoning;
-                self.fresh = false;
+                self.seen.anything = true;
                 return true;
             }
             Think::Stray => {
                 self.done += THINK_END.len();
                 self.unclosed_thinking = false;
-                self.fresh = false;
+                self.seen.anything = true;
                 if !self.segment.visible {
                     self.segment = Segment { after_tag: true, ..std::mem::take(&mut self.segment) };
                     self.segment.held.clear();
@@ -77,13 +77,11 @@ impl OutputParser {
             Err(TextEnds) => return false,
         }
         if is_quoted {
-            return match self.quoted_tag(at_end) {
-                CallAhead::Maybe => false,
-                _ => {
-                    self.write_next_char();
-                    true
-                }
-            };
+            if self.quoted_tag(at_end) == CallAhead::Maybe {
+                return false;
+            }
+            self.write_next_char();
+            return true;
         }
         self.step_call(at_end)
     }
@@ -93,7 +91,7 @@ impl OutputParser {
         match (look(rest, THINK, at_end), look(rest, THINK_END, at_end)) {
             (Look::Yes, _) => {
                 let after = &rest[THINK.len()..];
-                let opens = !is_quoted && (self.fresh || !self.segment.visible);
+                let opens = !is_quoted && (!self.seen.anything || !self.segment.visible);
                 let may_open = !is_quoted && self.prose.begins_line();
                 if !opens && may_open && after.is_empty() && !at_end {
                     return Think::Maybe;

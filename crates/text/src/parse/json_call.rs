@@ -76,20 +76,25 @@ fn fence(text: &str) -> Result<(&str, Option<&'static str>), TextEnds> {
     }
 }
 
+/// Arguments.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) members: Map<String, Value>,
+    /// Of the JSON text.
+    pub(super) len: usize,
+}
+
 /// The object at the start with the end of its call, or of the text, after it.
-pub(super) fn object_ahead(
-    text: &str,
-    at_end: bool,
-) -> Result<Option<(Map<String, Value>, usize)>, TextEnds> {
+pub(super) fn object_ahead(text: &str, at_end: bool) -> Result<Option<Object>, TextEnds> {
     if !text.starts_with('{') {
         return Ok(None);
     }
     let Some(len) = value_len(text) else {
         return if at_end || text.len() > JSON_CALL_MAX { Ok(None) } else { Err(TextEnds) };
     };
-    let Ok(Value::Object(object)) = serde_json::from_str(&text[..len]) else { return Ok(None) };
+    let Ok(Value::Object(members)) = serde_json::from_str(&text[..len]) else { return Ok(None) };
     let Some(after) = skip_blank(&text[len..]) else { return Ok(None) };
-    let found = Ok(Some((object, len)));
+    let found = Ok(Some(Object { members, len }));
     if after.is_empty() || is_part_of_end(after) {
         return if at_end { found } else { Err(TextEnds) };
     }

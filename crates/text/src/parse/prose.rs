@@ -52,8 +52,7 @@ enum SpanEnd {
 /// The line so far.
 #[derive(Debug)]
 struct Line {
-    is_blank: bool,
-    is_block_quote: bool,
+    kind: LineKind,
     /// Marks at its start that may open or close a fence.
     lead: Option<Fence>,
     in_lead: bool,
@@ -63,10 +62,16 @@ struct Line {
     has_backtick: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineKind {
+    Blank,
+    BlockQuote,
+    Text,
+}
+
 impl Line {
     const START: Self = Self {
-        is_blank: true,
-        is_block_quote: false,
+        kind: LineKind::Blank,
         lead: None,
         in_lead: false,
         has_info: false,
@@ -88,9 +93,9 @@ impl Prose {
 
     /// Ends all fences and spans, inside a line.
     pub(super) fn leave_quotes(&mut self) {
-        let is_blank = self.line.is_blank;
+        let kind = self.line.kind;
         *self = Self::new();
-        self.line.is_blank = is_blank;
+        self.line.kind = kind;
     }
 
     /// The text goes on inside this fence, in a line of it.
@@ -105,12 +110,12 @@ impl Prose {
 
     /// Nothing but whitespace stands before the place in its line.
     pub(super) fn begins_line(&self) -> bool {
-        self.line.is_blank
+        self.line.is_blank()
     }
 
     /// Whether marks at the place can open a fence.
     pub(super) fn may_open_fence(&self) -> bool {
-        self.line.is_blank && self.fence.is_none() && self.span.is_none()
+        self.line.is_blank() && self.fence.is_none() && self.span.is_none()
     }
 
     /// The partner of the backtick or quotation mark before the place.
@@ -123,7 +128,7 @@ impl Prose {
         self.end_backticks();
         self.fence.is_some()
             || self.span.is_some()
-            || self.line.is_block_quote
+            || self.line.kind == LineKind::BlockQuote
             || self.opening_mark().is_some()
     }
 
@@ -193,7 +198,7 @@ impl Prose {
                 self.span = None;
             }
             (None, _) => {
-                if line.is_blank || self.span.as_ref().is_some_and(|span| !span.holds_tag) {
+                if line.is_blank() || self.span.as_ref().is_some_and(|span| !span.holds_tag) {
                     self.span = None;
                 }
             }
@@ -202,10 +207,14 @@ impl Prose {
 }
 
 impl Line {
+    fn is_blank(&self) -> bool {
+        self.kind == LineKind::Blank
+    }
+
     fn read_char(&mut self, char: char) {
-        let is_mark = matches!(char, '`' | '~');
+        let may_lead = self.is_blank() && matches!(char, '`' | '~');
         match &mut self.lead {
-            None if self.is_blank && is_mark => {
+            None if may_lead => {
                 self.lead = Some(Fence { mark: char, len: 1 });
                 self.in_lead = true;
             }
@@ -216,9 +225,8 @@ impl Line {
                 self.has_backtick |= char == '`';
             }
         }
-        if !char.is_whitespace() {
-            self.is_block_quote |= self.is_blank && char == '>';
-            self.is_blank = false;
+        if self.is_blank() && !char.is_whitespace() {
+            self.kind = if char == '>' { LineKind::BlockQuote } else { LineKind::Text };
         }
     }
 }
