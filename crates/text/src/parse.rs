@@ -284,7 +284,7 @@ impl OutputParser {
 
     fn step_body(&mut self, mut call: Call, at_end: bool) -> bool {
         let rest = self.rest();
-        if call.is_empty() && rest.trim_start().starts_with('{') {
+        if call.is_fresh && rest.trim_start().starts_with('{') {
             let blank = rest.len() - rest.trim_start().len();
             match json_call::object_ahead(&rest[blank..], at_end) {
                 Ok(Some(object)) => {
@@ -304,7 +304,9 @@ impl OutputParser {
                 Ok(None) => {}
             }
         }
-        let Some(at) = rest.find('<') else {
+        let place = rest.find('<');
+        call.is_fresh &= rest[..place.unwrap_or(rest.len())].trim().is_empty();
+        let Some(at) = place else {
             self.done = self.buffer.len();
             self.mode = Mode::Body(call);
             return false;
@@ -343,6 +345,7 @@ impl OutputParser {
                 return false;
             }
             _ => {
+                call.is_fresh = false;
                 self.done += at + 1;
                 self.mode = Mode::Body(call);
             }

@@ -22,9 +22,16 @@ pub(super) const FUNCTION_END: &str = "</function>";
 /// The tag that the model was trained on and its neighbours, to which it drifts.
 const WRAPPERS: [&str; 5] =
     [TOOL_CALL, "<function_call>", "<tool_calls>", "<function_calls>", "<tools>"];
-/// Their ends.
-const WRAPPER_ENDS: [&str; 5] =
-    ["</tool_call>", "</function_call>", "</tool_calls>", "</function_calls>", "</tools>"];
+/// Their ends, after those of the parts of a call.
+const CALL_ENDS: [&str; 7] = [
+    PARAMETER_END,
+    FUNCTION_END,
+    "</tool_call>",
+    "</function_call>",
+    "</tool_calls>",
+    "</function_calls>",
+    "</tools>",
+];
 
 /// Whether a tag stands at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,31 +112,17 @@ pub(super) struct TextEnds;
 
 /// The length of the end of a wrapper.
 pub(super) fn wrapper_end(text: &str, at_end: bool) -> Result<Option<usize>, TextEnds> {
-    look_any(text, &WRAPPER_ENDS, at_end)
+    look_any(text, &CALL_ENDS[2..], at_end)
 }
 
 /// The length of any tag that ends a part of a call.
 pub(super) fn call_end(text: &str, at_end: bool) -> Result<Option<usize>, TextEnds> {
-    match look_any(text, &[PARAMETER_END, FUNCTION_END], at_end) {
-        Ok(None) => wrapper_end(text, at_end),
-        found => match wrapper_end(text, at_end) {
-            Ok(None) => found,
-            other => {
-                if found == Err(TextEnds) {
-                    other
-                } else {
-                    found
-                }
-            }
-        },
-    }
+    look_any(text, &CALL_ENDS, at_end)
 }
 
 /// Whether the text, which is all that is left, is the start of a tag that ends part of a call.
 pub(super) fn is_part_of_end(text: &str) -> bool {
-    text.len() > 1
-        && (WRAPPER_ENDS.iter().chain(&[PARAMETER_END, FUNCTION_END]))
-            .any(|tag| tag.starts_with(text))
+    text.len() > 1 && CALL_ENDS.iter().any(|tag| tag.starts_with(text))
 }
 
 /// The text after whitespace; `None` if there is too much of it.

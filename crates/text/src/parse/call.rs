@@ -14,6 +14,9 @@ pub(super) struct Call {
     properties: Vec<String>,
     /// Parameters so far; a name counts once.
     names: Vec<String>,
+    /// Nothing but whitespace has come since its opening tag, so that all arguments may come as
+    /// JSON.
+    pub(super) is_fresh: bool,
     /// Whether any argument was written, and with it the opening brace.
     pub(super) has_arguments: bool,
 }
@@ -22,12 +25,13 @@ impl Call {
     pub(super) fn new(index: u32, name: &str, tools: &[ToolSchema]) -> Self {
         let tool = tools.iter().position(|tool| tool.name == name);
         let properties = tool.map_or_else(Vec::new, |place| tools[place].property_names());
-        Self { index, tool, properties, names: Vec::new(), has_arguments: false }
+        Self { index, tool, properties, names: Vec::new(), is_fresh: true, has_arguments: false }
     }
 
     /// A parameter begins. A second value of the same name is dropped, since the first was
     /// already written.
     pub(super) fn start_value(&mut self, name: String, tools: &[ToolSchema]) -> Value {
+        self.is_fresh = false;
         let is_new = !self.has(&name);
         let tool = self.tool.and_then(|place| tools.get(place));
         let types = tool.map_or_else(Types::default, |tool| tool.types(&name));
@@ -41,11 +45,6 @@ impl Call {
         self.names.iter().any(|known| known == name)
     }
 
-    /// No parameter has come.
-    pub(super) fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
     /// Whether a parameter of this name is to be expected.
     pub(super) fn lacks(&self, name: &str) -> bool {
         self.properties.iter().any(|known| known == name) && !self.has(name)
@@ -53,6 +52,7 @@ impl Call {
 
     /// All arguments at once, as open JSON text.
     pub(super) fn write_object(&mut self, object: Map<String, Json>) -> String {
+        self.is_fresh = false;
         self.names.extend(object.keys().cloned());
         if object.is_empty() {
             return String::new();

@@ -31,6 +31,8 @@ pub(super) struct Value {
     started: bool,
     /// The key and the opening quote of a streamed string have been written.
     streaming: bool,
+    /// Something visible of it has been written.
+    visible: bool,
     /// Up to here, from the start of the text, no end was found.
     scanned: usize,
     possible_end: Option<End>,
@@ -91,6 +93,7 @@ impl Value {
             is_new,
             started: false,
             streaming: false,
+            visible: false,
             scanned: 0,
             possible_end: None,
             inner: Inner::default(),
@@ -128,6 +131,7 @@ impl Value {
                 // The newline before the closing tag is not part of the value.
                 let safe = text[..safe].strip_suffix('\n').map_or(safe, str::len);
                 self.write_string(&text[..safe], call, json);
+                self.visible |= !text[..safe].trim().is_empty();
                 self.forget(safe);
                 (start + safe, false)
             }
@@ -255,7 +259,7 @@ impl Value {
 
     /// Whether the place begins a line with something visible before it.
     fn begins_later_line(&self, text: &str, at: usize) -> bool {
-        text[..at].ends_with('\n') && (self.streaming || !text[..at].trim().is_empty())
+        text[..at].ends_with('\n') && (self.visible || !text[..at].trim().is_empty())
     }
 
     /// What opens at the place, if it matters for the end of the value.
