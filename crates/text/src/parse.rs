@@ -284,11 +284,18 @@ impl OutputParser {
 
     fn step_body(&mut self, mut call: Call, at_end: bool) -> bool {
         let rest = self.rest();
-        if call.is_fresh && rest.trim_start().starts_with('{') {
-            let blank = rest.len() - rest.trim_start().len();
-            match json_call::object_ahead(&rest[blank..], at_end) {
+        let here = rest.trim_start();
+        let at = rest.len() - here.len();
+        // What the text ends within counts for nothing.
+        if here.is_empty() || at_end && ahead::is_part_of_call(here) {
+            self.done = self.buffer.len();
+            self.mode = Mode::Body(call);
+            return false;
+        }
+        if call.is_fresh {
+            match json_call::object_ahead(here, at_end) {
                 Ok(Some(object)) => {
-                    self.done += blank + object.len;
+                    self.done += at + object.len;
                     let json = call.write_object(object.members);
                     if !json.is_empty() {
                         let index = call.index;
@@ -304,19 +311,17 @@ impl OutputParser {
                 Ok(None) => {}
             }
         }
-        let place = rest.find('<');
-        call.is_fresh &= rest[..place.unwrap_or(rest.len())].trim().is_empty();
-        let Some(at) = place else {
-            self.done = self.buffer.len();
-            self.mode = Mode::Body(call);
-            return false;
-        };
-        let here = &rest[at..];
+        let stray = look(here, ahead::PARAMETER_END, at_end);
         let parameter = ahead::parameter_ahead(here, at_end);
         let function = look(here, "</function>", at_end);
         let end = ahead::wrapper_end(here, at_end);
         let next = look(here, "<tool_call>", at_end);
         match (parameter, function, end, next) {
+            _ if stray == Look::Yes => {
+                call.is_fresh = false;
+                self.done += at + ahead::PARAMETER_END.len();
+                self.mode = Mode::Body(call);
+            }
             (Ahead::Yes { name, len }, ..) => {
                 self.done += at + len;
                 let value = call.start_value(name, &self.options.tools);
@@ -340,14 +345,13 @@ impl OutputParser {
             | (_, Look::Maybe, ..)
             | (_, _, Err(TextEnds), _)
             | (.., Look::Maybe) => {
-                self.done += at;
                 self.mode = Mode::Body(call);
                 return false;
             }
+            // No part of a call: it has ended, and the text is not lost.
             _ => {
-                call.is_fresh = false;
-                self.done += at + 1;
-                self.mode = Mode::Body(call);
+                self.done += at;
+                self.end_call(&call);
             }
         }
         true

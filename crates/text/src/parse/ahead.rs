@@ -125,6 +125,11 @@ pub(super) fn is_part_of_end(text: &str) -> bool {
     text.len() > 1 && CALL_ENDS.iter().any(|tag| tag.starts_with(text))
 }
 
+/// Whether the text, which is all that is left, is the start of a tag that can stand in a call.
+pub(super) fn is_part_of_call(text: &str) -> bool {
+    is_open_parameter(text) || is_part_of_end(text) || TOOL_CALL.starts_with(text)
+}
+
 /// The text after whitespace; `None` if there is too much of it.
 pub(super) fn skip_blank(text: &str) -> Option<&str> {
     let after = text.trim_start();
@@ -217,7 +222,7 @@ fn begins_body(text: &str, at_end: bool) -> Look {
         return if at_end { Look::Yes } else { Look::Maybe };
     }
     // At the end of the text a part of a tag counts as the tag.
-    if at_end && (is_open_parameter(text) || is_part_of_end(text) || TOOL_CALL.starts_with(text)) {
+    if at_end && is_part_of_call(text) {
         return Look::Yes;
     }
     match (parameter_ahead(text, at_end), look(text, TOOL_CALL, at_end), call_end(text, at_end)) {
