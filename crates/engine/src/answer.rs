@@ -103,8 +103,13 @@ impl Answer {
         deltas
     }
 
+    /// Whether the text so far ends inside the reasoning; `None` where nobody looks for it.
+    pub(crate) fn is_reasoning(&self) -> Option<bool> {
+        self.parser.as_ref().map(OutputParser::in_reasoning)
+    }
+
     fn in_reasoning(&self) -> bool {
-        self.parser.as_ref().is_some_and(OutputParser::in_reasoning)
+        self.is_reasoning() == Some(true)
     }
 
     fn parse(&mut self, text: String) -> Vec<Delta> {

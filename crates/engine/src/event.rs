@@ -118,7 +118,8 @@ pub enum EngineEnd {
     Panicked,
 }
 
-/// The events of one request. Dropping it cancels the request within one token.
+/// The events of one request. Dropping it cancels the request within one token, or within a layer
+/// of the model while a prompt is read.
 #[derive(Debug)]
 pub struct Events {
     pub(crate) receiver: tokio::sync::mpsc::UnboundedReceiver<Event>,

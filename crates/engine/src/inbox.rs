@@ -144,6 +144,11 @@ impl Inbox {
         self.changed.notify_all();
     }
 
+    /// Whether what runs is to fail at once.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.phase() >= Phase::Stopping
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         self.lock().phase
     }

@@ -4,11 +4,13 @@
 //! HTTP and no wire JSON; it never blocks on a client.
 //!
 //! A request passes through the files in this order: [`request`](GenerateRequest), `validate`,
-//! `job`, `inbox`, `thread` (which asks `schedule`), `sequence`, `sample`, `answer` (which asks
-//! `stop`), [`event`](Event). [`scripted`] is for tests.
+//! `constraint` (which compiles grammars), `job`, `inbox`, `thread` (which asks `schedule`),
+//! `sequence` (which asks `thinking`), `sample`, `answer` (which asks `stop`), [`event`](Event).
+//! [`scripted`] is for tests.
 #![forbid(unsafe_code)]
 
 mod answer;
+mod constraint;
 mod event;
 mod inbox;
 mod job;
@@ -21,6 +23,7 @@ pub mod scripted;
 mod select;
 mod sequence;
 mod stop;
+mod thinking;
 mod thread;
 mod validate;
 
@@ -32,6 +35,7 @@ pub use request::{
     SubmitError, TextModel, ToolChoice, ToolRule,
 };
 
+use constraint::Grammars;
 use inbox::{Inbox, Phase};
 use job::{Job, Prepared};
 use lily_model::{Logits, Model};
@@ -54,8 +58,8 @@ pub struct Engine {
 struct Inner {
     inbox: Arc<Inbox>,
     text: TextModel,
+    grammars: Grammars,
     context_tokens: usize,
-    vocab_size: usize,
     n_submitted: AtomicU64,
 }
 
@@ -101,6 +105,9 @@ impl Engine {
                 size: vocab_size,
                 scratch: sample::Scratch::default(),
                 best: Vec::new(),
+                masked: Vec::new(),
+                closing: thinking::closing_tokens(&text.tokenizer),
+                tool_call: text.tokenizer.token_id("<tool_call>"),
             },
             sequences: Vec::new(),
             logits: Logits::default(),
@@ -112,8 +119,10 @@ impl Engine {
             tracing::error!(%error, "the engine thread could not be started");
             inbox.end(EngineEnd::Panicked);
         }
+        let grammars = Grammars::new(Arc::clone(&text.tokenizer), &text.eos_token_ids, vocab_size);
         let n_submitted = AtomicU64::new(0);
-        Self { inner: Arc::new(Inner { inbox, text, context_tokens, vocab_size, n_submitted }) }
+        let inner = Inner { inbox, text, grammars, context_tokens, n_submitted };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Renders, tokenises and checks the request on the caller's thread, then queues it.
@@ -127,7 +136,7 @@ impl Engine {
         let submitted = Instant::now();
         let inner = &*self.inner;
         inner.inbox.check_open()?;
-        let request = Prepared::new(request, &inner.text, inner.vocab_size, inner.context_tokens)?;
+        let request = Prepared::new(request, &inner.text, &inner.grammars, inner.context_tokens)?;
         let id = inner.n_submitted.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!("request", id);
         let (events, receiver) = unbounded_channel();
@@ -163,7 +172,7 @@ impl Engine {
     }
 
     /// Ends running and waiting requests at once with [`EngineError::Stopped`]; returns when the
-    /// thread ended, which takes as long as the forward pass in progress.
+    /// thread ended, which takes as long as a layer of the pass in progress if that reads a prompt.
     pub fn stop(&self) {
         self.inner.inbox.advance(Phase::Stopping);
         self.wait();

@@ -36,3 +36,24 @@ pub(crate) const RETRY_AFTER_S_MAX: u64 = 600;
 
 /// A longer deadline is none; it also keeps the sum of time and deadline in range.
 pub(crate) const DEADLINE_S_MAX: u64 = 365 * 24 * 3600;
+
+/// Bytes of a schema, a grammar or the tools of a request: the largest schemas in use, such as
+/// FHIR's parts, have a few hundred kilobytes.
+pub(crate) const CONSTRAINT_BYTES_MAX: usize = 512 * 1_024;
+
+/// Bytes of a regular expression: its states grow faster than its length.
+pub(crate) const REGEX_BYTES_MAX: usize = 16 * 1_024;
+
+/// Levels of a schema, a value inside another being one: real ones nest below twenty. Compilation
+/// recurses, and takes a few kilobytes of stack a level.
+pub(crate) const SCHEMA_DEPTH_MAX: usize = 64;
+
+/// States of the lexer of one answer, with 1 to 2 kB each.
+pub(crate) const LEXER_STATES_MAX: usize = 50_000;
+
+/// Bytes of a message about a grammar.
+pub(crate) const GRAMMAR_PROBLEM_BYTES_MAX: usize = 400;
+
+/// Rows of logits that a pass computes for prompts whose log-probabilities are wanted: 64 MB for a
+/// vocabulary of 250,000.
+pub(crate) const SCORED_ROWS_MAX: usize = 64;

@@ -133,10 +133,15 @@ impl Sampler {
             row[id] = logit;
         }
         let id = token_id(chosen?);
+        self.note(id);
+        Ok(id)
+    }
+
+    /// Counts a token of the answer that was not chosen here.
+    pub(crate) fn note(&mut self, id: TokenId) {
         if self.settings.has_penalties() {
             *self.n_generated.entry(id).or_insert(0) += 1;
         }
-        Ok(id)
     }
 
     /// The rules as a device takes them; `None` if they look at what was said before.

@@ -7,6 +7,8 @@
 //! Chunks of a prompt always end at multiples of the chunk length from its start. The arithmetic of
 //! a prompt therefore does not depend on what else runs, and neither does its answer.
 
+use crate::limits::SCORED_ROWS_MAX;
+
 /// What a sequence needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -18,6 +20,8 @@ pub(crate) enum Need {
         n_left: usize,
         /// The tick of its last chunk or, before the first, of its admission.
         waiting_since: u64,
+        /// Logits of all its tokens are wanted.
+        is_scored: bool,
     },
 }
 
@@ -62,17 +66,27 @@ impl Schedule {
         for (sequence, need) in needs.iter().enumerate() {
             match *need {
                 Need::Decode => works.push(Work { sequence, chunk_len: None }),
-                Need::Prefill { n_left, waiting_since } => {
-                    prompts.push((waiting_since, sequence, n_left.min(self.chunk_tokens)));
+                Need::Prefill { n_left, waiting_since, is_scored } => {
+                    let most = if is_scored { SCORED_ROWS_MAX } else { usize::MAX };
+                    let chunk_len = n_left.min(self.chunk_tokens).min(most);
+                    prompts.push((waiting_since, sequence, chunk_len, is_scored));
                 }
             }
         }
         prompts.sort_unstable();
         // What decodes may fill the pass beyond a chunk, but prompts together stay within one.
         let mut n_left = self.chunk_tokens.min(self.max_batch_tokens - works.len());
-        for (_, sequence, chunk_len) in prompts {
+        let mut n_scored = 0;
+        for (_, sequence, chunk_len, is_scored) in prompts {
             if chunk_len > n_left {
                 break;
+            }
+            if is_scored {
+                // Its turn comes: in the next pass it has waited longer than those that overtake it.
+                if n_scored + chunk_len > SCORED_ROWS_MAX {
+                    continue;
+                }
+                n_scored += chunk_len;
             }
             n_left -= chunk_len;
             works.push(Work { sequence, chunk_len: Some(chunk_len) });
@@ -96,7 +110,7 @@ mod tests {
     }
 
     fn prefill(n_left: usize, waiting_since: u64) -> Need {
-        Need::Prefill { n_left, waiting_since }
+        Need::Prefill { n_left, waiting_since, is_scored: false }
     }
 
     fn check(needs: &[Need], expected: &[Work]) {
@@ -128,6 +142,16 @@ mod tests {
         assert_eq!(Schedule::new(0, 0, 0), Schedule::new(1, 1, 1));
         let schedule = Schedule::new(2, 100, 4);
         assert_eq!(schedule.plan(&[Need::Decode, prefill(9, 1)]), [decode(0), chunk(1, 3)]);
+    }
+
+    #[test]
+    fn rows_of_scored_prompts_are_few() {
+        let scored =
+            |n_left, waiting_since| Need::Prefill { n_left, waiting_since, is_scored: true };
+        let schedule = Schedule::new(4, 200, 512);
+        assert_eq!(schedule.plan(&[scored(300, 1)]), [chunk(0, SCORED_ROWS_MAX)]);
+        let plan = schedule.plan(&[scored(40, 1), scored(40, 2), prefill(50, 3), scored(24, 4)]);
+        assert_eq!(plan, [chunk(0, 40), chunk(2, 50), chunk(3, 24)]);
     }
 
     fn needs() -> impl Strategy<Value = Vec<Need>> {

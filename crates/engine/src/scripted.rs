@@ -129,6 +129,8 @@ pub struct ScriptedModel {
     /// length; the length is the history's.
     histories: Mutex<Vec<History>>,
     gate: Option<Receiver<()>>,
+    /// How many parts an interruptible pass has, and how long each takes.
+    parts: (u32, Duration),
     passes: Passes,
     /// Numbers of the states that find no memory, counted from 0.
     refused_states: Vec<usize>,
@@ -141,6 +143,11 @@ enum Answers {
     Scripts(Box<PromptScript>),
     /// Logits are a hash of everything before.
     Hashed,
+    /// The same, but texts that were begun are likely to be ended.
+    Babbling {
+        seed: u64,
+        habits: Vec<Vec<u8>>,
+    },
 }
 
 /// The tokens of a sequence.
@@ -209,6 +216,13 @@ impl ScriptedModel {
         Self::with(Answers::Hashed)
     }
 
+    /// Says random things, but likes to write these texts: it often begins one, and mostly ends what
+    /// it has begun. The more of them close something, the shorter the answers.
+    pub fn babbling(seed: u64, habits: &[&str]) -> Self {
+        let habits = habits.iter().map(|habit| habit.as_bytes().to_vec()).collect();
+        Self::with(Answers::Babbling { seed, habits })
+    }
+
     fn with(answers: Answers) -> Self {
         // Like the real embedding table, which has rows without a token.
         let n_padding = 7;
@@ -219,6 +233,7 @@ impl ScriptedModel {
             answers,
             histories: Mutex::default(),
             gate: None,
+            parts: (0, Duration::ZERO),
             passes: Passes::default(),
             refused_states: Vec::new(),
             n_states_asked: Mutex::default(),
@@ -236,6 +251,14 @@ impl ScriptedModel {
     #[must_use]
     pub fn out_of_memory_for(mut self, states: &[usize]) -> Self {
         self.refused_states = states.to_vec();
+        self
+    }
+
+    /// Takes this long for each of so many parts of a pass that reads much of a prompt; such a pass
+    /// can be interrupted between them.
+    #[must_use]
+    pub fn in_parts(mut self, n_parts: u32, time: Duration) -> Self {
+        self.parts = (n_parts, time);
         self
     }
 
@@ -289,6 +312,9 @@ impl ScriptedModel {
         match &self.answers {
             Answers::Hashed => {
                 Move::Row((0..self.shape.vocab_size).map(|id| hashed_logit(tokens, id)).collect())
+            }
+            Answers::Babbling { seed, habits } => {
+                Move::Row(babble(*seed, habits, tokens, self.shape.vocab_size))
             }
             Answers::Scripts(script) => {
                 let (prompt_len, script) =
@@ -368,6 +394,21 @@ impl Model for ScriptedModel {
         Ok(())
     }
 
+    fn forward_interruptible(
+        &mut self,
+        batch: &mut [Step<'_>],
+        out: &mut Logits,
+        interrupt: &dyn Fn() -> bool,
+    ) -> Result<(), ModelError> {
+        for _ in 0..self.parts.0 {
+            if interrupt() {
+                return Err(ModelError::Interrupted);
+            }
+            std::thread::sleep(self.parts.1);
+        }
+        self.forward(batch, out)
+    }
+
     fn commit(&mut self, state: &mut SeqState, n_kept: usize) -> Result<(), ModelError> {
         let history = &mut lock(&self.histories)[state.len()];
         let n_tentative = history.n_tentative;
@@ -419,6 +460,35 @@ fn hashed_logit(tokens: &[TokenId], id: usize) -> f32 {
     let mut hasher = DefaultHasher::new();
     (tokens, id).hash(&mut hasher);
     f32::from(hasher.finish().to_le_bytes()[0]) / 32.0 - 4.0
+}
+
+/// Hashed logits, and above them what follows in a text that was begun.
+fn babble(seed: u64, habits: &[Vec<u8>], tokens: &[TokenId], vocab_size: usize) -> Vec<f32> {
+    const BEGIN: f32 = 5.0;
+    const GO_ON: f32 = 9.0;
+    const END_AT_ONCE: f32 = 11.0;
+    let mut hasher = DefaultHasher::new();
+    (seed, tokens).hash(&mut hasher);
+    let before = hasher.finish();
+    let mut row: Vec<f32> =
+        (0..vocab_size).map(|id| hashed_logit(&[], id ^ mixed(before))).collect();
+    let tokenizer = tokenizer();
+    let n_tail = tokens.len().min(32);
+    let tail: Vec<u8> = tokens[tokens.len() - n_tail..]
+        .iter()
+        .flat_map(|id| tokenizer.token_bytes(*id))
+        .copied()
+        .collect();
+    for habit in habits {
+        let n_begun = (0..habit.len()).rev().find(|n| tail.ends_with(&habit[..*n])).unwrap_or(0);
+        row[usize::from(habit[n_begun])] += if n_begun == 0 { BEGIN } else { GO_ON };
+    }
+    row[END as usize] += END_AT_ONCE;
+    row
+}
+
+fn mixed(hash: u64) -> usize {
+    usize::try_from(hash >> 16).unwrap_or(usize::MAX)
 }
 
 /// A panicking script leaves nothing half done.

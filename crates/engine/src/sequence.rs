@@ -1,14 +1,17 @@
 //! One answer in the making, and how a row of logits takes it on.
 
 use crate::answer::Answer;
+use crate::constraint::Guide;
 use crate::job::{Job, Prepared};
 use crate::logprobs::logprobs;
 use crate::sample::{NOT_FINITE, Sampler, Scratch};
 use crate::schedule::Need;
 use crate::select::Ranked;
+use crate::thinking::Thinking;
 use crate::{EngineError, Event, FinishReason, PromptStats, Summary, TokenLogprob};
 use lily_model::{Advance, DeviceSampling, Rows, SeqState, Step};
 use lily_text::{TokenId, Tokenizer};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +22,11 @@ pub(crate) struct Sequence {
     state: SeqState,
     sampler: Sampler,
     answer: Answer,
+    thinking: Thinking,
+    /// Rules the answer once it does not think.
+    guide: Option<Guide>,
+    /// Tokens that come next whatever the model says.
+    forced: VecDeque<TokenId>,
     /// Tokens of the prompt that are computed.
     n_prefilled: usize,
     waiting_since: u64,
@@ -50,19 +58,30 @@ pub(crate) struct Vocabulary {
     pub(crate) size: usize,
     pub(crate) scratch: Scratch,
     pub(crate) best: Vec<Ranked>,
+    /// A row of logits without what a form forbids.
+    pub(crate) masked: Vec<f32>,
+    /// What ends a think block.
+    pub(crate) closing: Vec<TokenId>,
+    /// `<tool_call>`
+    pub(crate) tool_call: Option<TokenId>,
 }
 
 impl Sequence {
-    pub(crate) fn new(job: Job, state: SeqState, vocabulary: &Vocabulary, tick: u64) -> Self {
+    pub(crate) fn new(mut job: Job, state: SeqState, vocabulary: &Vocabulary, tick: u64) -> Self {
+        let guide = job.request.guide.take();
         let Prepared { settings, seed, prompt, parser, stop, .. } = &job.request;
         let sampler = Sampler::new(settings.clone(), *seed, prompt, vocabulary.size);
         let tokenizer = Arc::clone(&vocabulary.tokenizer);
         let answer = Answer::new(tokenizer, parser.clone(), stop);
-        Self {
+        let thinking = Thinking::new(job.request.is_thinking, job.request.thinking_budget);
+        let mut sequence = Self {
             job,
             state,
             sampler,
             answer,
+            thinking,
+            guide,
+            forced: VecDeque::new(),
             n_prefilled: 0,
             waiting_since: tick,
             token_ids: Vec::new(),
@@ -71,13 +90,19 @@ impl Sequence {
             prefill_end: None,
             prompt_stats: PromptStats::default(),
             outcome: None,
-        }
+        };
+        sequence.keep_budget(vocabulary);
+        sequence
     }
 
     pub(crate) fn need(&self) -> Need {
         match self.job.request.prompt.len() - self.n_prefilled {
             0 => Need::Decode,
-            n_left => Need::Prefill { n_left, waiting_since: self.waiting_since },
+            n_left => Need::Prefill {
+                n_left,
+                waiting_since: self.waiting_since,
+                is_scored: self.job.request.prompt_logprobs.is_some(),
+            },
         }
     }
 
@@ -92,18 +117,42 @@ impl Sequence {
             Some(len) => {
                 self.prefill_start.get_or_insert_with(Instant::now);
                 let end = self.n_prefilled + len;
-                let rows = if end == prompt.len() { Rows::Last } else { Rows::None };
+                let rows = match (self.job.request.prompt_logprobs, end == prompt.len()) {
+                    (Some(_), _) => Rows::All,
+                    (None, true) => Rows::Last,
+                    (None, false) => Rows::None,
+                };
                 (&prompt[self.n_prefilled..end], rows)
             }
         };
         Step { state: &mut self.state, tokens, rows, advance: Advance::Commit }
     }
 
+    /// Sends the log-probabilities of the tokens that these rows of a chunk predict.
+    ///
+    /// The row after the last token of the prompt predicts none of them.
+    pub(crate) fn score(&mut self, chunk_len: usize, rows: &[f32], vocabulary: &mut Vocabulary) {
+        let Some(n_top) = self.job.request.prompt_logprobs else { return };
+        let prompt = &self.job.request.prompt;
+        let predicted = prompt.iter().skip(self.n_prefilled + 1).take(chunk_len);
+        let row_len = rows.len() / chunk_len.max(1);
+        let n = vocabulary.size.min(row_len);
+        let piece: Vec<TokenLogprob> = predicted
+            .zip(rows.chunks_exact(row_len.max(1)))
+            .map(|(&id, row)| logprobs(&row[..n], id, n_top, &mut vocabulary.best))
+            .collect();
+        if piece.iter().any(|token| token.logprob.is_nan()) {
+            self.outcome = Some(Outcome::Failed(NOT_FINITE));
+        } else if !piece.is_empty() {
+            self.job.send(Event::PromptLogprobs(piece));
+        }
+    }
+
     /// Notes that a chunk was computed.
     pub(crate) fn prefilled(&mut self, chunk_len: usize, tick: u64, now: Instant) {
         self.n_prefilled += chunk_len;
         self.waiting_since = tick;
-        if self.n_prefilled < self.job.request.prompt.len() {
+        if self.n_prefilled < self.job.request.prompt.len() || self.outcome.is_some() {
             return;
         }
         let start = self.prefill_start.unwrap_or(now);
@@ -115,27 +164,91 @@ impl Sequence {
             prefill_s: now.duration_since(start).as_secs_f64(),
         };
         self.job.send(Event::Started(self.prompt_stats));
+        if self.job.request.n_answer_max == 0 {
+            let summary = self.summary(FinishReason::Length);
+            self.outcome = Some(Outcome::Finished(summary));
+        }
     }
 
-    /// Chooses the next token from the logits and sends what it adds.
-    pub(crate) fn extend(&mut self, row: &mut [f32], vocabulary: &mut Vocabulary) {
-        let id = match self.sampler.sample(row, &mut vocabulary.scratch) {
-            Ok(id) => id,
-            Err(error) => {
-                self.outcome = Some(Outcome::Failed(error));
-                return;
-            }
-        };
+    /// Chooses the next token from the logits and sends what it adds; returns how many tokens that
+    /// were, none or one.
+    ///
+    /// Nothing happens to an answer that has ended: with its prompt, or by an error of it.
+    pub(crate) fn extend(&mut self, row: &mut [f32], vocabulary: &mut Vocabulary) -> u64 {
+        if self.outcome.is_some() {
+            return 0;
+        }
+        let Some(id) = self.choose(row, vocabulary) else { return 0 };
         let logprobs = self.job.request.logprobs.map(|n_top| {
             let n = vocabulary.size.min(row.len());
             logprobs(&row[..n], id, n_top, &mut vocabulary.best)
         });
         self.push(id, logprobs, vocabulary);
+        1
+    }
+
+    /// `None` if the answer ends here instead.
+    fn choose(&mut self, row: &mut [f32], vocabulary: &mut Vocabulary) -> Option<TokenId> {
+        if let Some(id) = self.forced.pop_front() {
+            self.sampler.note(id);
+            return Some(id);
+        }
+        let Vocabulary { scratch, masked, .. } = vocabulary;
+        let chosen = match self.guide.as_mut().filter(|_| !self.thinking.is_open()) {
+            Some(guide) => {
+                let n = vocabulary.size.min(row.len());
+                if let Err(problem) = guide.mask(&row[..n], masked) {
+                    self.give_up(&problem);
+                    return None;
+                }
+                self.sampler.sample(masked, scratch)
+            }
+            None => self.sampler.sample(row, scratch),
+        };
+        match chosen {
+            // Its thinking over, the model goes on without saying so. The form comes first.
+            Ok(id) if self.leaves_thinking(id, vocabulary) => {
+                self.forced.extend(&vocabulary.closing);
+                self.forced.pop_front()
+            }
+            Ok(id) => Some(id),
+            Err(error) => {
+                self.outcome = Some(Outcome::Failed(error));
+                None
+            }
+        }
+    }
+
+    /// Whether a token would end thinking, before an answer that has a form, without its tag.
+    fn leaves_thinking(&self, id: TokenId, vocabulary: &Vocabulary) -> bool {
+        let is_end = vocabulary.eos_token_ids.contains(&id) && !self.job.request.ignore_eos;
+        let leaves = is_end || vocabulary.tool_call == Some(id);
+        leaves && self.thinking.is_open() && self.guide.is_some() && !vocabulary.closing.is_empty()
+    }
+
+    /// Ends an answer whose form leaves no way to go on.
+    fn give_up(&mut self, problem: &str) {
+        let _entered = self.job.span.clone().entered();
+        tracing::warn!(problem, "the form of the answer leaves no way to go on; it ends as if cut");
+        let deltas = self.answer.finish();
+        if !deltas.is_empty() {
+            self.job.send(Event::Step { deltas, logprobs: Vec::new() });
+        }
+        let summary = self.summary(FinishReason::Length);
+        self.outcome = Some(Outcome::Finished(summary));
+    }
+
+    /// Closes a think block that has taken its budget.
+    fn keep_budget(&mut self, vocabulary: &Vocabulary) {
+        if self.thinking.is_spent() && self.forced.is_empty() {
+            self.forced.extend(&vocabulary.closing);
+        }
     }
 
     /// Rules and draws for some tokens in a row, if a device may choose them: at most `n_max`.
     pub(crate) fn ahead(&mut self, n_max: usize) -> Option<(DeviceSampling, Vec<f32>)> {
-        if self.job.request.logprobs.is_some() || self.need() != Need::Decode {
+        let is_watched = self.guide.is_some() || self.thinking.has_budget();
+        if is_watched || self.job.request.logprobs.is_some() || self.need() != Need::Decode {
             return None;
         }
         let rules = self.sampler.device_rules()?;
@@ -183,7 +296,33 @@ impl Sequence {
         if let Some(reason) = ended {
             let summary = self.summary(reason);
             self.outcome = Some(Outcome::Finished(summary));
+            return;
         }
+        if let Err(problem) = self.follow(id, is_eos, vocabulary) {
+            self.give_up(&problem);
+        }
+    }
+
+    /// Takes thinking and form on by a token.
+    fn follow(&mut self, id: TokenId, is_eos: bool, vocabulary: &Vocabulary) -> Result<(), String> {
+        if is_eos {
+            return Ok(());
+        }
+        if !self.thinking.is_open() {
+            return self.guide.as_mut().map_or(Ok(()), |guide| guide.push(id));
+        }
+        let is_text = !vocabulary.tokenizer.is_special(id);
+        let bytes = if is_text { vocabulary.tokenizer.token_bytes(id) } else { &[] };
+        if let Some(n_after) = self.thinking.push(bytes) {
+            let after = &bytes[bytes.len() - n_after..];
+            return self.guide.as_mut().map_or(Ok(()), |guide| guide.push_bytes(after));
+        }
+        // The parser also ends the reasoning at a call.
+        if self.answer.is_reasoning() == Some(false) {
+            self.thinking.close();
+        }
+        self.keep_budget(vocabulary);
+        Ok(())
     }
 
     fn stop_string_found(&self) -> bool {

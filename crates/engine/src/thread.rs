@@ -4,11 +4,11 @@
 //! logits to the sequences. It blocks only for work, never for a client.
 
 use crate::inbox::{Inbox, Intake};
-use crate::job::Job;
-use crate::schedule::{Schedule, Work};
+use crate::job::{Job, Watch};
+use crate::schedule::{Need, Schedule, Work};
 use crate::sequence::{Outcome, Sequence, Vocabulary};
 use crate::{EngineEnd, EngineError, Event, Summary};
-use lily_model::{Logits, Model, ModelError, Rows};
+use lily_model::{Logits, Model, ModelError, Rows, Step};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,6 +18,10 @@ use std::time::Instant;
 /// Tokens that a device chooses before the engine looks at them: a client that goes away or a stop
 /// string costs so many in vain, some milliseconds on a GPU.
 const TOKENS_AHEAD: usize = 4;
+
+/// Prompt tokens of a pass that takes so long, on a slow CPU, that nobody should have to wait for
+/// its end: a shorter pass costs little more than to decode, and need not save what it changes.
+const INTERRUPTIBLE_TOKENS: usize = 16;
 
 /// What the thread owns.
 pub(crate) struct Core {
@@ -120,8 +124,10 @@ impl Core {
         let needs: Vec<_> = self.sequences.iter().map(Sequence::need).collect();
         let works = self.schedule.plan(&needs);
         tracing::trace!(n = self.n_ticks, n_sequences = works.len(), "tick");
-        if let Err(error) = self.forward(&works) {
-            self.isolate(&works, &error);
+        match self.forward(&works) {
+            // Somebody left: the next tick lets go of them and repeats the pass for the others.
+            Ok(()) | Err(ModelError::Interrupted) => {}
+            Err(error) => self.isolate(&works, &error),
         }
         self.remove_ended();
     }
@@ -131,6 +137,7 @@ impl Core {
         if works.is_empty() || self.decode_ahead(works)? {
             return Ok(());
         }
+        let watch: Vec<Watch> = self.sequences.iter().map(|s| s.job.watch()).collect();
         let mut batch = Vec::with_capacity(works.len());
         let mut wanted = works.iter().peekable();
         for (i, sequence) in self.sequences.iter_mut().enumerate() {
@@ -138,26 +145,41 @@ impl Core {
                 batch.push(sequence.step(work.chunk_len));
             }
         }
-        let has_row: Vec<bool> = batch.iter().map(|step| step.rows != Rows::None).collect();
-        let start = Instant::now();
-        self.model.forward(&mut batch, &mut self.logits)?;
-        let now = Instant::now();
+        let n_rows_of = |step: &Step<'_>| match step.rows {
+            Rows::None => 0,
+            Rows::Last => 1,
+            Rows::All => step.tokens.len(),
+        };
+        let counts: Vec<usize> = batch.iter().map(n_rows_of).collect();
         let n_prompt: usize = works.iter().filter_map(|w| w.chunk_len).sum();
+        let start = Instant::now();
+        if n_prompt < INTERRUPTIBLE_TOKENS {
+            self.model.forward(&mut batch, &mut self.logits)?;
+        } else {
+            let interrupt = || watch.iter().any(Watch::wants_out) || self.inbox.is_stopping();
+            self.model.forward_interruptible(&mut batch, &mut self.logits, &interrupt)?;
+        }
+        let now = Instant::now();
         let n_decoded = works.iter().filter(|w| w.chunk_len.is_none()).count();
         self.inbox.counters.add_pass(now.duration_since(start), n_prompt, n_decoded);
 
-        let n_rows = has_row.iter().filter(|has| **has).count();
+        let n_rows: usize = counts.iter().sum();
         assert_eq!(self.logits.n_rows(), n_rows, "the model returns a row for each one asked for");
         let row_len = self.logits.vocab_size.max(1);
-        let mut rows = self.logits.values.chunks_exact_mut(row_len);
-        for (work, has_row) in works.iter().zip(has_row) {
+        let mut rest = self.logits.values.as_mut_slice();
+        for (work, n_rows) in works.iter().zip(counts) {
+            let (rows, after) = rest.split_at_mut(n_rows * row_len);
+            rest = after;
             let sequence = &mut self.sequences[work.sequence];
             if let Some(chunk_len) = work.chunk_len {
+                sequence.score(chunk_len, rows, &mut self.vocabulary);
                 sequence.prefilled(chunk_len, self.n_ticks, now);
             }
-            if let Some(row) = has_row.then(|| rows.next()).flatten() {
-                sequence.extend(row, &mut self.vocabulary);
-                self.inbox.counters.n_generated_tokens.fetch_add(1, Ordering::Relaxed);
+            if let Some(row) = rows.chunks_exact_mut(row_len).next_back()
+                && sequence.need() == Need::Decode
+            {
+                let n = sequence.extend(row, &mut self.vocabulary);
+                self.inbox.counters.n_generated_tokens.fetch_add(n, Ordering::Relaxed);
             }
         }
         Ok(())
@@ -193,8 +215,9 @@ impl Core {
         }
         tracing::warn!(%error, n_sequences = works.len(), "a pass failed; trying its sequences alone");
         for work in works {
-            if let Err(error) = self.forward(std::slice::from_ref(work)) {
-                self.isolate(std::slice::from_ref(work), &error);
+            match self.forward(std::slice::from_ref(work)) {
+                Ok(()) | Err(ModelError::Interrupted) => {}
+                Err(error) => self.isolate(std::slice::from_ref(work), &error),
             }
         }
     }

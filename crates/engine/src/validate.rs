@@ -5,19 +5,30 @@ use crate::limits::{
     REPETITION_PENALTY_MAX, STOP_STRING_BYTES_MAX, STOP_STRINGS_MAX, TEMPERATURE,
 };
 use crate::sample::Settings;
-use crate::{GenerateRequest, SubmitError};
-use lily_text::TokenId;
+use crate::{GenerateRequest, Prompt, SubmitError};
+use lily_text::{Content, Message, Part, Role, TokenId};
 
 /// Everything but the prompt and the sampling values.
 ///
 /// # Errors
 /// [`SubmitError::Invalid`] for the first field out of range.
 pub(crate) fn request(request: &GenerateRequest) -> Result<(), SubmitError> {
-    if request.max_tokens == Some(0) {
-        return invalid("max_tokens", "0", "at least 1");
+    if request.max_tokens == Some(0) && request.prompt_logprobs.is_none() {
+        return invalid("max_tokens", "0", "at least 1, or 0 together with prompt_logprobs");
     }
-    if let Some(n) = request.logprobs.filter(|n| *n > LOGPROBS_MAX) {
-        return invalid("logprobs", n.to_string(), "from 0 to 20");
+    let alternatives =
+        [("logprobs", request.logprobs), ("prompt_logprobs", request.prompt_logprobs)];
+    for (field, n) in alternatives {
+        if let Some(n) = n.filter(|n| *n > LOGPROBS_MAX) {
+            return invalid(field, n.to_string(), "from 0 to 20");
+        }
+    }
+    if request.prompt_logprobs.is_some() && matches!(request.prompt, Prompt::Chat(_)) {
+        return invalid(
+            "prompt_logprobs",
+            "set for a conversation",
+            "left out but for text prompts",
+        );
     }
     if request.stop.len() > STOP_STRINGS_MAX {
         return invalid("stop", format!("{} strings", request.stop.len()), "at most 16 strings");
@@ -35,6 +46,30 @@ pub(crate) fn request(request: &GenerateRequest) -> Result<(), SubmitError> {
         return invalid("deadline", format!("{} s", deadline.as_secs()), "at most a year");
     }
     Ok(())
+}
+
+/// A conversation whose last turn is to be continued.
+///
+/// # Errors
+/// [`SubmitError::Invalid`] if that is no turn that an answer can go on from.
+pub(crate) fn continued(messages: &[Message]) -> Result<(), SubmitError> {
+    let expected = "text of the assistant without tool calls, to be continued";
+    let fail = |last: &str| invalid("messages", format!("a list that ends with {last}"), expected);
+    let Some(last) = messages.last() else { return fail("nothing") };
+    if last.role != Role::Assistant {
+        return fail(&format!("a turn of the {}", last.role.as_str()));
+    }
+    if !last.tool_calls.is_empty() {
+        return fail("a tool call");
+    }
+    let text = match &last.content {
+        Content::Text(text) => text,
+        Content::Parts(parts) => match parts.last() {
+            Some(Part::Text(text)) => text,
+            _ => return fail("a part without text"),
+        },
+    };
+    if text.trim().is_empty() { fail("empty text") } else { Ok(()) }
 }
 
 /// The sampling values after defaults.
@@ -73,16 +108,17 @@ pub(crate) fn settings(settings: &Settings, vocab_size: usize) -> Result<(), Sub
 ///
 /// # Errors
 /// [`SubmitError::Invalid`] if there is none or one outside the vocabulary,
-/// [`SubmitError::TooLong`] if no token fits after them.
+/// [`SubmitError::TooLong`] if `n_answer_min` tokens do not fit after them.
 pub(crate) fn prompt(
     ids: &[TokenId],
     vocab_size: usize,
     context_tokens: usize,
+    n_answer_min: usize,
 ) -> Result<(), SubmitError> {
     if ids.is_empty() {
         return invalid("prompt", "empty", "at least one token");
     }
-    if ids.len() >= context_tokens {
+    if ids.len() + n_answer_min > context_tokens {
         return Err(SubmitError::TooLong { prompt_tokens: ids.len(), context_tokens });
     }
     ids.iter().try_for_each(|&id| token_id("prompt", id, vocab_size))
@@ -108,7 +144,7 @@ fn invalid<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Prompt, Sampling};
+    use crate::Sampling;
     use std::time::Duration;
 
     fn plain() -> GenerateRequest {
@@ -181,6 +217,9 @@ mod tests {
         check(plain(), None);
         check(GenerateRequest { max_tokens: Some(0), ..plain() }, Some("max_tokens"));
         check(GenerateRequest { max_tokens: Some(usize::MAX), ..plain() }, None);
+        let scored = GenerateRequest { prompt_logprobs: Some(20), ..plain() };
+        check(GenerateRequest { max_tokens: Some(0), ..scored.clone() }, None);
+        check(GenerateRequest { prompt_logprobs: Some(21), ..scored }, Some("prompt_logprobs"));
         check(GenerateRequest { logprobs: Some(20), ..plain() }, None);
         check(GenerateRequest { logprobs: Some(21), ..plain() }, Some("logprobs"));
         check(GenerateRequest { stop: vec![String::new()], ..plain() }, Some("stop"));
@@ -192,10 +231,11 @@ mod tests {
 
     #[test]
     fn prompts_fit_and_are_in_the_vocabulary() {
-        assert_eq!(field(prompt(&[0, 9], 10, 3)), None);
-        assert_eq!(field(prompt(&[], 10, 3)), Some("prompt"));
-        assert_eq!(field(prompt(&[10], 10, 3)), Some("prompt"));
-        let too_long = prompt(&[1; 3], 10, 3);
+        assert_eq!(field(prompt(&[0, 9], 10, 3, 1)), None);
+        assert_eq!(field(prompt(&[], 10, 3, 1)), Some("prompt"));
+        assert_eq!(field(prompt(&[10], 10, 3, 1)), Some("prompt"));
+        assert_eq!(field(prompt(&[1; 3], 10, 3, 0)), None);
+        let too_long = prompt(&[1; 3], 10, 3, 1);
         assert!(
             matches!(too_long, Err(SubmitError::TooLong { prompt_tokens: 3, context_tokens: 3 })),
             "no room for a token"

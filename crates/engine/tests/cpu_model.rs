@@ -64,3 +64,20 @@ fn a_batch_equals_singles_in_f32() {
 fn a_batch_equals_singles_in_int8() {
     check_batch_equals_singles(write_mlx4, Precision::Int8);
 }
+
+/// A request that leaves while its prompt shares passes with others does them no harm.
+#[test]
+fn an_interrupted_pass_does_not_change_the_others() {
+    let engine = engine(write_mlx4, Precision::F32, 5);
+    let ids = |answer: Answer| answer.summary().token_ids.clone();
+    let alone: Vec<_> = requests().into_iter().map(|r| ids(support::answer(&engine, r))).collect();
+    for round in 0..20u64 {
+        let staying: Vec<_> =
+            requests().into_iter().map(|r| engine.submit(r).expect("accepted")).collect();
+        let leaving = engine.submit(text(&"p".repeat(300))).expect("accepted");
+        std::thread::sleep(std::time::Duration::from_micros(700 * round));
+        drop(leaving);
+        let together: Vec<_> = staying.into_iter().map(|e| ids(Answer::read(e))).collect();
+        assert_eq!(alone, together, "round {round}");
+    }
+}

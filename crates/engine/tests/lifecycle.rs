@@ -4,7 +4,7 @@ mod support;
 
 use lily_engine::scripted::{PastStep, Script, ScriptedModel, config, engine};
 use lily_engine::{EngineEnd, EngineError, GenerateRequest, SubmitError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Answer, eventually, text};
 
 fn endless() -> Script {
@@ -251,4 +251,66 @@ fn a_model_of_small_passes_serves_many() {
     for events in accepted {
         assert_eq!(Answer::read(events).content(), "abc");
     }
+}
+
+/// A pass of five seconds.
+fn slow() -> ScriptedModel {
+    ScriptedModel::new(Script::text("fine")).in_parts(500, Duration::from_millis(10))
+}
+
+fn reading(engine: &lily_engine::Engine, request: GenerateRequest) -> lily_engine::Events {
+    let events = engine.submit(request).expect("accepted");
+    eventually("it is read", || engine.stats().n_running > 0);
+    std::thread::sleep(Duration::from_millis(30));
+    events
+}
+
+/// Ten times what the parts of a pass take, for a machine that does other things as well.
+const SOON: Duration = Duration::from_millis(100);
+
+#[test]
+fn a_client_that_leaves_ends_the_pass_that_reads_its_prompt() {
+    let engine = engine(slow(), config(4, 4));
+    let leaving = reading(&engine, text(&"p".repeat(60)));
+    let start = Instant::now();
+    drop(leaving);
+    eventually("it is gone", || engine.stats().n_cancelled == 1);
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    assert_eq!(engine.stats().n_running, 0);
+}
+
+#[test]
+fn a_deadline_ends_the_pass_that_reads_the_prompt() {
+    let engine = engine(slow(), config(4, 4));
+    let start = Instant::now();
+    let limit = Duration::from_millis(200);
+    let late = GenerateRequest { deadline: Some(limit), ..text(&"p".repeat(60)) };
+    let answer = Answer::read(engine.submit(late).expect("accepted"));
+    assert!(matches!(answer.error(), EngineError::DeadlineExceeded { .. }));
+    assert!(start.elapsed() < limit + SOON, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_stop_ends_the_pass_that_reads_a_prompt() {
+    let engine = engine(slow(), config(4, 4));
+    let events = reading(&engine, text(&"p".repeat(60)));
+    let start = Instant::now();
+    engine.stop();
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    assert!(matches!(Answer::read(events).error(), EngineError::Stopped));
+}
+
+#[test]
+fn an_interrupted_pass_is_repeated_for_the_others() {
+    let model = ScriptedModel::new(Script::text("fine")).in_parts(20, Duration::from_millis(10));
+    let passes = model.passes();
+    let engine = engine(model, config(4, 4));
+    let leaving = reading(&engine, text(&"p".repeat(30)));
+    let staying = engine.submit(text(&"q".repeat(20))).expect("accepted");
+    drop(leaving);
+    let answer = Answer::read(staying);
+    assert_eq!(answer.content(), "fine");
+    assert_eq!(engine.stats().n_cancelled, 1);
+    let list = passes.list();
+    assert!(list.iter().flatten().all(|step| step.sequence == 1), "{list:?}");
 }

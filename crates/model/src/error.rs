@@ -66,6 +66,9 @@ pub enum ModelError {
     /// The device failed, or has too little memory.
     #[error(transparent)]
     Device(#[from] lily_device::DeviceError),
+    /// The pass was given up because the caller asked for it.
+    #[error("the pass was interrupted")]
+    Interrupted,
     /// The checkpoint has no MTP tensors.
     #[error("this checkpoint has no MTP head (no `mtp.*` tensors)")]
     NoMtp,

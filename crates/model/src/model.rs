@@ -37,6 +37,21 @@ pub trait Model: Send {
     /// See [`ModelError`].
     fn forward(&mut self, batch: &mut [Step<'_>], out: &mut Logits) -> Result<(), ModelError>;
 
+    /// [`Model::forward`] that may be given up between two parts of the work: when `interrupt` says
+    /// so, the pass fails with [`ModelError::Interrupted`] and, as after any error, nothing is
+    /// changed. A model whose passes are short need not ask.
+    ///
+    /// # Errors
+    /// As [`Model::forward`], and [`ModelError::Interrupted`].
+    fn forward_interruptible(
+        &mut self,
+        batch: &mut [Step<'_>],
+        out: &mut Logits,
+        _interrupt: &dyn Fn() -> bool,
+    ) -> Result<(), ModelError> {
+        self.forward(batch, out)
+    }
+
     /// Feeds `token` and then, `n_tokens` times in all, the token with the largest logit (equal
     /// logits: the lower id); returns the tokens chosen. A device does this without waiting for the
     /// host in between.

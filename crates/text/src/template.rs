@@ -10,7 +10,7 @@ mod shield;
 mod time;
 mod value;
 
-use crate::{Message, RenderOptions, TextError, TokenId, Tokenizer};
+use crate::{Content, Message, Part, RenderOptions, TextError, TokenId, Tokenizer};
 use minijinja::{Environment, ErrorKind};
 use serde_json::{Map, Value};
 use shield::Shield;
@@ -173,6 +173,45 @@ impl ChatTemplate {
         Ok(ids)
     }
 
+    /// The ids of a conversation whose last turn is the start of the answer: up to the last visible
+    /// character of its text, so that the model goes on from there. Whatever the template writes
+    /// before that text stays, such as the block of an earlier thinking.
+    ///
+    /// # Errors
+    /// As [`Self::encode`], and [`TextError::Render`] when the last turn has no text of its own or
+    /// the template does not show it.
+    pub fn encode_continued(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        tools: &[Value],
+        options: &RenderOptions,
+    ) -> Result<Vec<TokenId>, TextError> {
+        let fail = |problem: &str| TextError::Render { problem: problem.to_string() };
+        let shield = Shield::new(tokenizer, [self.source.as_str()], messages, tools, options);
+        // A character that nobody else writes shows where the text ends, even if the template also
+        // writes it elsewhere or cuts something out of it.
+        let end = shield.mark().ok_or_else(|| fail("it uses every private character"))?;
+        let mut messages = messages.to_vec();
+        let last = messages.last_mut().and_then(last_text);
+        let last = last.filter(|text| !text.trim().is_empty());
+        let last = last.ok_or_else(|| fail("the last turn has no text to continue"))?;
+        last.truncate(last.trim_end().len());
+        last.push(end);
+        let messages = messages.iter().map(|m| shield.message(m)).collect();
+        let tools = tools.iter().map(|tool| shield.value(tool)).collect();
+        let options = RenderOptions {
+            add_generation_prompt: false,
+            extra: shield.map(&options.extra),
+            ..options.clone()
+        };
+        let text = self.render_variables(&self.variables(messages, tools, &options))?;
+        let at = text.rfind(end).ok_or_else(|| fail("it does not show the last turn"))?;
+        let mut ids = Vec::new();
+        tokenizer.encode_with(&text[..at], |plain| shield.reveal(plain), &mut ids)?;
+        Ok(ids)
+    }
+
     fn variables(
         &self,
         messages: Vec<Value>,
@@ -204,6 +243,17 @@ impl ChatTemplate {
             ["<|im_start|>", "<think>", "</think>"].map(|text| tokenizer.token_id(text));
         let last = ids.iter().rev().find(|id| [turn, open, close].contains(&Some(**id)));
         last.is_some() && last.copied() == open
+    }
+}
+
+/// The text that a turn ends with.
+fn last_text(message: &mut Message) -> Option<&mut String> {
+    match &mut message.content {
+        Content::Text(text) => Some(text),
+        Content::Parts(parts) => match parts.last_mut() {
+            Some(Part::Text(text)) => Some(text),
+            _ => None,
+        },
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::state::{LayerState, delta_shape};
 use super::{CpuModel, Tap, cpu_state_mut};
-use crate::{Advance, Logits, Rows, Step};
+use crate::{Advance, Logits, ModelError, Rows, Step};
 use lily_cpu::{
     Activations, AttentionArgs, AttentionScratch, AttentionShape, DeltaInputs, DeltaScratch,
     DeltaShape, DeltaStash, DeltaWeights, KvCache, MatmulJob, MoeScratch, Pool, Precision,
@@ -78,12 +78,16 @@ pub(super) struct Context<'a> {
 
 impl CpuModel {
     /// Runs a batch that was checked before.
+    ///
+    /// # Errors
+    /// [`ModelError::Interrupted`]: some layers have taken the batch, the others have not.
     pub(super) fn run(
         &mut self,
         batch: &mut [Step<'_>],
         out: &mut Logits,
         tap: &mut dyn FnMut(Tap, &[f32]),
-    ) {
+        interrupt: &dyn Fn() -> bool,
+    ) -> Result<(), ModelError> {
         let n_tokens = batch.iter().map(|step| step.tokens.len()).sum();
         let shape = &*self.shape;
         let s = &mut self.scratch;
@@ -100,7 +104,7 @@ impl CpuModel {
         let mut cx = Context { shape, pool: &self.pool, rope: &self.rope, s, n_tokens };
         for (layer_idx, layer) in self.weights.layers.iter().enumerate() {
             tap(Tap::LayerInput(layer_idx), &cx.s.x);
-            cx.layer(layer_idx, layer, batch, &mut stashes);
+            cx.layer(layer_idx, layer, batch, &mut stashes, interrupt)?;
         }
         tap(Tap::LayerInput(shape.n_layers), &cx.s.x);
 
@@ -124,6 +128,7 @@ impl CpuModel {
                 Advance::Tentative => state.hold(n_tokens, stashes),
             }
         }
+        Ok(())
     }
 }
 
@@ -152,7 +157,10 @@ impl Context<'_> {
         layer: &LayerWeights,
         batch: &mut [Step<'_>],
         stashes: &mut [Vec<DeltaStash>],
-    ) {
+        interrupt: &dyn Fn() -> bool,
+    ) -> Result<(), ModelError> {
+        let check = || if interrupt() { Err(ModelError::Interrupted) } else { Ok(()) };
+        check()?;
         self.norm(&layer.input_norm);
         match &layer.mixer {
             MixerWeights::GatedDeltaNet(w) => {
@@ -160,8 +168,10 @@ impl Context<'_> {
             }
             MixerWeights::Attention(w) => self.gated_attention(layer_idx, w, batch),
         }
+        check()?;
         self.norm(&layer.post_attention_norm);
         self.moe(&layer.moe);
+        Ok(())
     }
 
     /// `h = norm(x)`, ready for the projections that follow.

@@ -71,8 +71,7 @@ impl CpuModel {
         tap: &mut dyn FnMut(Tap, &[f32]),
     ) -> Result<(), ModelError> {
         self.check(batch)?;
-        self.run(batch, out, tap);
-        Ok(())
+        self.run(batch, out, tap, &|| false)
     }
 
     /// Refuses a batch before anything of it is computed.
@@ -132,6 +131,26 @@ impl Model for CpuModel {
 
     fn forward(&mut self, batch: &mut [Step<'_>], out: &mut Logits) -> Result<(), ModelError> {
         self.forward_tapped(batch, out, &mut |_, _| {})
+    }
+
+    fn forward_interruptible(
+        &mut self,
+        batch: &mut [Step<'_>],
+        out: &mut Logits,
+        interrupt: &dyn Fn() -> bool,
+    ) -> Result<(), ModelError> {
+        self.check(batch)?;
+        let mut saved = Vec::with_capacity(batch.len());
+        for step in batch.iter() {
+            saved.push(cpu_state(step.state, &self.shape)?.recurrent());
+        }
+        let done = self.run(batch, out, &mut |_, _| {}, interrupt);
+        if done.is_err() {
+            for (step, saved) in batch.iter_mut().zip(saved) {
+                cpu_state_mut(step.state, &self.shape)?.undo(saved);
+            }
+        }
+        done
     }
 
     fn commit(&mut self, state: &mut SeqState, n_kept: usize) -> Result<(), ModelError> {

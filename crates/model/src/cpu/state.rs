@@ -125,6 +125,29 @@ impl CpuState {
         Ok(())
     }
 
+    /// Copies what a pass overwrites: the delta-rule states, in layer order. Rows that it adds to KV
+    /// caches can be cut off again.
+    pub(super) fn recurrent(&self) -> Vec<DeltaState> {
+        let recurrent = |layer: &LayerState| match layer {
+            LayerState::GatedDeltaNet(state) => Some(state.clone()),
+            LayerState::Attention(_) => None,
+        };
+        self.layers.iter().filter_map(recurrent).collect()
+    }
+
+    /// Takes back a pass that was given up, by what [`Self::recurrent`] was before it.
+    pub(super) fn undo(&mut self, recurrent: Vec<DeltaState>) {
+        let mut recurrent = recurrent.into_iter();
+        for layer in &mut self.layers {
+            match layer {
+                LayerState::Attention(cache) => cache.truncate(self.len),
+                LayerState::GatedDeltaNet(state) => {
+                    *state = recurrent.next().expect("a copy of every delta-rule state");
+                }
+            }
+        }
+    }
+
     /// Becomes a copy of `source`, forgetting any tentative tokens.
     pub(super) fn restore(&mut self, source: &Self) -> Result<(), ModelError> {
         if source.len > self.capacity {

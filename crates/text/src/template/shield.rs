@@ -21,6 +21,8 @@ pub(super) struct Shield<'t> {
     added: &'t AddedTokens,
     /// A first character of added tokens and what stands for it.
     pairs: Vec<(char, char)>,
+    /// Another character that occurs nowhere.
+    mark: Option<char>,
 }
 
 impl<'t> Shield<'t> {
@@ -47,9 +49,15 @@ impl<'t> Shield<'t> {
             see(key);
             see_value(value, &mut see);
         }
-        let free = PRIVATE.into_iter().flatten().filter(|c| !taken.contains(c));
+        let mut free = PRIVATE.into_iter().flatten().filter(|c| !taken.contains(c));
         let added = tokenizer.added();
-        Self { added, pairs: added.first_chars().into_iter().zip(free).collect() }
+        let pairs = added.first_chars().into_iter().zip(free.by_ref()).collect();
+        Self { added, pairs, mark: free.next() }
+    }
+
+    /// A character that occurs in none of the texts and stands for nothing.
+    pub(super) fn mark(&self) -> Option<char> {
+        self.mark
     }
 
     /// The turn for the template, shielded but for what the template acts on.
