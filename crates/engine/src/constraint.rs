@@ -7,11 +7,13 @@
 //! An answer that thinks is free until its `</think>`; then the form begins, with up to two
 //! newlines before it, which is what the model writes there.
 
+mod cost;
 mod schema;
 mod tools;
 
 use crate::limits::{
-    CONSTRAINT_BYTES_MAX, GRAMMAR_PROBLEM_BYTES_MAX, LEXER_STATES_MAX, REGEX_BYTES_MAX,
+    COMPILER_STACK_BYTES, GRAMMAR_BYTES_MAX, GRAMMAR_PROBLEM_BYTES_MAX, LEXER_STATES_MAX,
+    REGEX_BYTES_MAX, ROW_ITEMS_MAX,
 };
 use crate::{Constraint, SubmitError, ToolRule};
 use lily_text::{TokenId, Tokenizer};
@@ -92,10 +94,14 @@ impl Grammars {
         let factory = self.factory.get_or_init(|| self.factory()).as_ref();
         let fail =
             |problem: &str| Err(SubmitError::Constraint { field, problem: shortened(problem) });
-        match factory.map(|factory| factory.create_parser(grammar)) {
-            Ok(Ok(parser)) => Ok(Some(Guide { matcher: Matcher::new(Ok(parser)) })),
-            Ok(Err(error)) => fail(&error.to_string()),
-            Err(problem) => fail(problem),
+        let factory = match factory {
+            Ok(factory) => factory,
+            Err(problem) => return fail(problem),
+        };
+        let compile = || factory.create_parser(grammar).map_err(|error| error.to_string());
+        match on_large_stack(compile) {
+            Ok(parser) => Ok(Some(Guide { matcher: Matcher::new(Ok(parser)) })),
+            Err(problem) => fail(&problem),
         }
     }
 
@@ -122,10 +128,23 @@ impl Grammars {
                 .map_err(|error| error.to_string())?;
         factory.quiet();
         let limits = factory.limits_mut();
+        limits.max_items_in_row = ROW_ITEMS_MAX;
         limits.max_lexer_states = LEXER_STATES_MAX;
         limits.verbose_errors = false;
         Ok(factory)
     }
+}
+
+/// Compilation recurses along schemas and rules, and threads of callers may have small stacks.
+fn on_large_stack<T: Send>(
+    compile: impl FnOnce() -> Result<T, String> + Send,
+) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("lily-grammar".to_owned());
+        let thread = builder.stack_size(COMPILER_STACK_BYTES).spawn_scoped(scope, compile);
+        let thread = thread.map_err(|error| format!("no thread to compile it: {error}"))?;
+        thread.join().unwrap_or_else(|_| Err("the compiler of grammars panicked".to_owned()))
+    })
 }
 
 /// The field of the request and the grammar of its value.
@@ -147,7 +166,9 @@ fn body(constraint: &Constraint) -> Result<(&'static str, GrammarWithLexer), Sub
         Constraint::JsonObject => ("json_schema", json(&serde_json::json!({"type": "object"}))?),
         Constraint::JsonSchema(schema) => ("json_schema", json(schema)?),
         Constraint::Lark(text) => {
-            check("grammar", text.len(), CONSTRAINT_BYTES_MAX)?;
+            check("grammar", text.len(), GRAMMAR_BYTES_MAX)?;
+            cost::check_grammar(text)
+                .map_err(|problem| SubmitError::Constraint { field: "grammar", problem })?;
             ("grammar", GrammarWithLexer::from_lark(text.clone()))
         }
         Constraint::Regex(text) => {
@@ -183,6 +204,10 @@ fn after(
 
 /// One line that a client can be told.
 fn shortened(problem: &str) -> String {
+    // What is left of panics that the compiler catches: they are limits that it does not name.
+    if problem.starts_with("panic:") {
+        return "it is too large or too complex".to_owned();
+    }
     let problem = problem.replace("<non-verbose/>", "");
     let mut line = problem.split_whitespace().collect::<Vec<_>>().join(" ");
     line.truncate(line.floor_char_boundary(GRAMMAR_PROBLEM_BYTES_MAX));

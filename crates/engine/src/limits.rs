@@ -37,9 +37,25 @@ pub(crate) const RETRY_AFTER_S_MAX: u64 = 600;
 /// A longer deadline is none; it also keeps the sum of time and deadline in range.
 pub(crate) const DEADLINE_S_MAX: u64 = 365 * 24 * 3600;
 
-/// Bytes of a schema, a grammar or the tools of a request: the largest schemas in use, such as
-/// FHIR's parts, have a few hundred kilobytes.
-pub(crate) const CONSTRAINT_BYTES_MAX: usize = 512 * 1_024;
+/// Bytes of a schema or of the grammar of a request's tools: compilation takes up to a microsecond
+/// and some hundred bytes of stack for each.
+pub(crate) const CONSTRAINT_BYTES_MAX: usize = 256 * 1_024;
+
+/// Bytes of a grammar: its rules are compiled one inside the other.
+pub(crate) const GRAMMAR_BYTES_MAX: usize = 64 * 1_024;
+
+/// Stack of the thread that compiles a form: thrice what the largest that is let through takes
+/// without optimisation.
+pub(crate) const COMPILER_STACK_BYTES: usize = 128 * 1_024 * 1_024;
+
+/// Levels of all schemas that are referred to: as many are compiled one inside the other.
+pub(crate) const REFERRED_LEVELS_MAX: usize = 2_000;
+
+/// Combinations of branches of patterns that apply to the same text, about a microsecond each.
+pub(crate) const PATTERN_PRODUCT_MAX: f64 = 1e5;
+
+/// Patterns for names: they are compared in pairs, which takes up to a millisecond.
+pub(crate) const PATTERN_PROPERTIES_MAX: usize = 24;
 
 /// Bytes of a regular expression: its states grow faster than its length.
 pub(crate) const REGEX_BYTES_MAX: usize = 16 * 1_024;
@@ -57,3 +73,9 @@ pub(crate) const GRAMMAR_PROBLEM_BYTES_MAX: usize = 400;
 /// Rows of logits that a pass computes for prompts whose log-probabilities are wanted: 64 MB for a
 /// vocabulary of 250,000.
 pub(crate) const SCORED_ROWS_MAX: usize = 64;
+
+/// Pairs of properties of the same object, about a tenth of a microsecond each.
+pub(crate) const PROPERTY_PAIRS_MAX: usize = 4_000_000;
+
+/// Rules that may go on at one place: unions of fifty objects of twenty properties need half as many.
+pub(crate) const ROW_ITEMS_MAX: usize = 10_000;

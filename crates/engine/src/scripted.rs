@@ -147,6 +147,7 @@ enum Answers {
     Babbling {
         seed: u64,
         habits: Vec<Vec<u8>>,
+        opening: Vec<u8>,
     },
 }
 
@@ -220,7 +221,16 @@ impl ScriptedModel {
     /// it has begun. The more of them close something, the shorter the answers.
     pub fn babbling(seed: u64, habits: &[&str]) -> Self {
         let habits = habits.iter().map(|habit| habit.as_bytes().to_vec()).collect();
-        Self::with(Answers::Babbling { seed, habits })
+        Self::with(Answers::Babbling { seed, habits, opening: Vec::new() })
+    }
+
+    /// Lets a babbling model begin its answers with this text, where it may.
+    #[must_use]
+    pub fn opening(mut self, text: &str) -> Self {
+        if let Answers::Babbling { opening, .. } = &mut self.answers {
+            *opening = text.as_bytes().to_vec();
+        }
+        self
     }
 
     fn with(answers: Answers) -> Self {
@@ -313,8 +323,14 @@ impl ScriptedModel {
             Answers::Hashed => {
                 Move::Row((0..self.shape.vocab_size).map(|id| hashed_logit(tokens, id)).collect())
             }
-            Answers::Babbling { seed, habits } => {
-                Move::Row(babble(*seed, habits, tokens, self.shape.vocab_size))
+            Answers::Babbling { seed, habits, opening } => {
+                let (prompt_len, _) =
+                    history.prompt.get_or_insert_with(|| (position, Script::default()));
+                let mut row = babble(*seed, habits, tokens, self.shape.vocab_size);
+                if let Some(byte) = opening.get(position - *prompt_len) {
+                    row[usize::from(*byte)] += OPENING;
+                }
+                Move::Row(row)
             }
             Answers::Scripts(script) => {
                 let (prompt_len, script) =
@@ -461,6 +477,9 @@ fn hashed_logit(tokens: &[TokenId], id: usize) -> f32 {
     (tokens, id).hash(&mut hasher);
     f32::from(hasher.finish().to_le_bytes()[0]) / 32.0 - 4.0
 }
+
+/// More than all that else makes a babbling model like a token.
+const OPENING: f32 = 60.0;
 
 /// Hashed logits, and above them what follows in a text that was begun.
 fn babble(seed: u64, habits: &[Vec<u8>], tokens: &[TokenId], vocab_size: usize) -> Vec<f32> {

@@ -20,10 +20,6 @@ const N_SCHEMAS: u64 = 320;
 const CLOSERS: [&str; 8] =
     ["\"", "}", "]", ",", "\n</parameter>\n", "</think>\n\n", "</function>", "\n</tool_call>"];
 
-/// The same for a model that likes to call.
-const CALLING: [&str; 6] =
-    ["<tool_call>\n<function=tool_", "\"", "}", "]", ",", "\n</parameter>\n"];
-
 /// A generator of schemas that somebody could mean.
 struct Schemas(ChaCha8Rng);
 
@@ -113,7 +109,9 @@ impl Schemas {
                 let (min, extra) = (self.below(200), self.below(300));
                 json!({"type": "integer", "minimum": i64::from(min) - 100, "maximum": min + extra})
             }
-            7 => json!({"type": "integer", "exclusiveMinimum": 3, "multipleOf": 7}),
+            7 => {
+                json!({"type": "integer", "exclusiveMinimum": 3, "maximum": 9_000, "multipleOf": 7})
+            }
             8 => json!({"type": "number", "minimum": -1.5, "maximum": 2.25}),
             9 => json!({"type": "string", "format": self.one_of(&["date", "uuid", "unheard-of"])}),
             10 => json!({"type": ["boolean", "null"]}),
@@ -140,8 +138,10 @@ fn constrained(schema: &Value, thinking: bool, seed: u64) -> GenerateRequest {
 }
 
 /// Runs eight requests at a time, which share passes and the engine thread.
-fn run_all<T>(habits: &[&str], all: Vec<(T, GenerateRequest)>, mut check: impl FnMut(T, Answer)) {
-    let engine = engine(ScriptedModel::babbling(1, habits), config(8, 8));
+fn run_all<T>(opens: bool, all: Vec<(T, GenerateRequest)>, mut check: impl FnMut(T, Answer)) {
+    let model = ScriptedModel::babbling(1, &CLOSERS);
+    let model = if opens { model.opening("Hm.\n\n<tool_call>\n<function=tool_") } else { model };
+    let engine = engine(model, config(8, 8));
     let mut all = all.into_iter();
     loop {
         let batch: Vec<_> = all.by_ref().take(8).collect();
@@ -166,8 +166,9 @@ fn finished_answers_are_valid_for_any_schema() {
             ((seed, schema), request)
         })
         .collect();
-    run_all(&CLOSERS, requests, |(seed, schema), answer| {
+    run_all(false, requests, |(seed, schema), answer| {
         if answer.summary().finish_reason == FinishReason::Length {
+            assert_eq!(answer.summary().completion_tokens, 700, "{seed}: {schema} has no end");
             n_cut += 1;
             return;
         }
@@ -244,6 +245,8 @@ fn check_calls(
     single_call: bool,
 ) -> (usize, usize) {
     let (mut n_finished, mut n_calls) = (0, 0);
+    let nobody = [json!({"function": {"name": ""}}), json!({"function": {"name": ""}})];
+    let opens = choice(&nobody) == ToolChoice::Auto;
     let requests = (0..60u64)
         .map(|seed| {
             let tools: Vec<Value> = (0..2).map(|i| random_tool(2 * seed + i, strict)).collect();
@@ -257,8 +260,9 @@ fn check_calls(
             ((tools, rule.clone()), with_rule(request, rule))
         })
         .collect();
-    run_all(&CALLING, requests, |(tools, rule), answer| {
+    run_all(opens, requests, |(tools, rule), answer| {
         if answer.summary().finish_reason == FinishReason::Length {
+            assert_eq!(answer.summary().completion_tokens, 900, "it has no end: {tools:?}");
             return;
         }
         n_finished += 1;
@@ -290,7 +294,7 @@ fn check_calls(
 fn required_calls_are_valid() {
     for (strict, single) in [(true, false), (false, false), (false, true)] {
         let (n_finished, _) = check_calls(&|_| ToolChoice::Required, strict, single);
-        assert!(n_finished >= 40, "{n_finished} of 60 finished");
+        assert!(n_finished >= 30, "{n_finished} of 60 finished");
     }
 }
 
@@ -300,13 +304,13 @@ fn named_calls_are_valid() {
         ToolChoice::Named(vec![tools[1]["function"]["name"].as_str().expect("a name").to_owned()])
     };
     let (n_finished, _) = check_calls(&second, true, true);
-    assert!(n_finished >= 40, "{n_finished} of 60 finished");
+    assert!(n_finished >= 30, "{n_finished} of 60 finished");
 }
 
 #[test]
 fn calls_of_strict_tools_are_valid() {
     let (n_finished, n_calls) = check_calls(&|_| ToolChoice::Auto, true, false);
-    assert!(n_finished >= 40 && n_calls >= 10, "{n_finished} of 60 finished with {n_calls} calls");
+    assert!(n_finished >= 30 && n_calls >= 10, "{n_finished} of 60 finished with {n_calls} calls");
 }
 
 fn saying(says: &str) -> Engine {

@@ -1,6 +1,7 @@
 //! JSON schemas on their way to `llguidance`: bounded, without what says nothing about the text,
 //! and with the way in which this engine writes JSON.
 
+use super::cost::check_schema;
 use crate::limits::{CONSTRAINT_BYTES_MAX, SCHEMA_DEPTH_MAX};
 use serde_json::{Map, Value, json};
 
@@ -63,6 +64,7 @@ impl Strictness {
                 "it has {bytes} bytes, but at most {CONSTRAINT_BYTES_MAX} are taken"
             ));
         }
+        check_schema(&cleaned)?;
         if let Value::Object(map) = &mut cleaned {
             map.insert("x-guidance".to_owned(), self.options());
         }
@@ -109,6 +111,11 @@ pub(super) fn depth(value: &Value) -> usize {
 /// Drops annotations wherever there is a schema; names of properties are no keywords.
 fn clean(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
+    if !map.contains_key("anyOf")
+        && let Some(options) = map.remove("oneOf")
+    {
+        map.insert("anyOf".to_owned(), options);
+    }
     map.retain(|key, value| match key.as_str() {
         "format" => value.as_str().is_some_and(|format| FORMATS.contains(&format)),
         // Options of the compiler, which are not the client's.
