@@ -32,6 +32,7 @@ pub(crate) struct ChatCompletionRequest {
     /// Any string: one model is served, whatever it is called.
     pub(crate) model: Option<String>,
     /// The turns so far.
+    #[schemars(length(min = 1, max = 16_384))]
     pub(crate) messages: Vec<Object<ChatMessage>>,
     /// Answer in server-sent events.
     pub(crate) stream: Option<bool>,
@@ -89,6 +90,7 @@ pub(crate) struct ChatCompletionRequest {
     /// Extension: the answer matches a regular expression.
     pub(crate) regex: Option<String>,
     /// `none` turns thinking off, `minimal` to `medium` bound it.
+    #[schemars(extend("enum" = ["none", "minimal", "low", "medium", "high", "xhigh", "max", null]))]
     pub(crate) reasoning_effort: Option<String>,
     /// Extension: most tokens of thinking.
     pub(crate) thinking_budget: Option<u64>,
@@ -122,6 +124,7 @@ pub(crate) struct ChatCompletionRequest {
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
+    #[schemars(extend("enum" = ["system", "developer", "user", "assistant", "tool"]))]
     pub(crate) role: String,
     /// Text or parts.
     pub(crate) content: Option<ContentField>,
@@ -151,6 +154,7 @@ pub(crate) type ContentField = TextOr<ContentPart>;
 pub(crate) struct ContentPart {
     /// `text`, `refusal`, `image_url` …
     #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["text", "refusal"]))]
     pub(crate) kind: String,
     /// Of a text part.
     pub(crate) text: Option<String>,
@@ -191,6 +195,7 @@ pub(crate) struct StreamOptions {
 pub(crate) struct ResponseFormat {
     /// `text`, `json_object`, `json_schema`, `grammar` or `regex`.
     #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["text", "json_object", "json_schema", "grammar", "regex"]))]
     pub(crate) kind: String,
     /// Of `json_schema`.
     pub(crate) json_schema: Option<Object<JsonSchemaFormat>>,
