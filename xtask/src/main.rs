@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "tasks talk to a developer")]
 
 mod ci;
+mod clients;
 mod lint;
 mod mac_link;
 mod nvrtc;
@@ -12,10 +13,11 @@ mod zig;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask <ci|lint|typecheck|nvrtc|mac-link>
+const USAGE: &str = "usage: cargo xtask <ci|lint|clients|typecheck|nvrtc|mac-link>
 
   ci     everything that CI runs, in order, stopping at the first failure
   lint   the import graph of the crates, file sizes, left-over markers
+  clients  real clients against the server; `--only NAME,…`, `--agents`
   typecheck  every kernel under a compiler with address spaces; fetches zig once
   nvrtc  every kernel compiled for NVIDIA GPUs; fetches NVIDIA's compiler once
   mac-link  the executable for Apple silicon, linked here; fetches zig once";
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     let result = match task.as_deref() {
         Some("ci") => ci::run(),
         Some("lint") => lint::run(),
+        Some("clients") => clients::run(std::env::args().skip(2)),
         Some("typecheck") => typecheck::run(),
         Some("nvrtc") => nvrtc::run(),
         Some("mac-link") => mac_link::run(),

@@ -27,6 +27,7 @@ mod models;
 mod native;
 mod openapi;
 mod page;
+mod responses;
 mod routes;
 mod run;
 mod sse;
@@ -111,6 +112,7 @@ struct App {
     metrics: Arc<Metrics>,
     ids: Ids,
     active: Arc<Active>,
+    responses: responses::Store,
     /// Seconds since 1970.
     started_s: u64,
     /// No more requests are taken.
@@ -123,6 +125,10 @@ impl App {
             metrics: Arc::new(Metrics::new(&config.model_id)),
             ids: Ids::new(),
             active: Arc::default(),
+            responses: responses::Store::new(
+                limits::STORED_RESPONSES_MAX,
+                limits::STORED_BYTES_MAX,
+            ),
             started_s: routes::seconds_since_1970(),
             draining: AtomicBool::new(false),
             engine,

@@ -75,3 +75,23 @@ pub(crate) const PROMPTS_MAX: usize = 64;
 
 /// Token ids in a list; more than any context has.
 pub(crate) const TOKEN_PROMPT_MAX: usize = 4 * 1024 * 1024;
+
+/// Responses kept for `previous_response_id`; more than an evening of one person has.
+pub(crate) const STORED_RESPONSES_MAX: usize = 1_024;
+
+/// Text of all of them, each with its whole conversation: eight of the largest bodies, and little
+/// beside the weights.
+pub(crate) const STORED_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Entries of a response's `metadata`, as `OpenAI` allows.
+pub(crate) const METADATA_MAX: usize = 16;
+
+/// Bytes of an entry of `metadata`; `OpenAI` allows 64 characters for its name and 512 for its
+/// value.
+pub(crate) const METADATA_BYTES_MAX: usize = 4 * (64 + 512);
+
+/// Items of a page of `input_items`, as `OpenAI` allows.
+pub(crate) const ITEMS_PAGE_MAX: usize = 100;
+
+/// The same if the client does not say.
+pub(crate) const ITEMS_PAGE_DEFAULT: usize = 20;

@@ -7,7 +7,7 @@ use crate::dialect::Dialect;
 use crate::error::{ApiError, quoted};
 use crate::limits::REQUEST_ID_BYTES_MAX;
 use crate::metrics::ResponseCount;
-use crate::{chat, completions, models, native, openapi, page};
+use crate::{chat, completions, models, native, openapi, page, responses};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri, header};
@@ -29,6 +29,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/models/{*id}", get(models::model))
         .route("/v1/chat/completions", post(chat::handle))
         .route("/v1/completions", post(completions::handle))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/input_tokens", post(responses::input_tokens))
+        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
+        .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/tokenize", post(native::tokenize))
         .route("/detokenize", post(native::detokenize))
         .route("/apply-template", post(native::apply_template))

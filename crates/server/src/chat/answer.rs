@@ -110,7 +110,11 @@ fn call(index: u32, id: Option<String>, function: FunctionChunk) -> ChunkDelta {
     ChunkDelta { tool_calls: vec![piece], ..ChunkDelta::default() }
 }
 
-fn token_logprob(token: &TokenLogprob, vocabulary: &Vocabulary<'_>) -> TokenLogprobEntry {
+/// A token as clients see it.
+pub(crate) fn token_logprob(
+    token: &TokenLogprob,
+    vocabulary: &Vocabulary<'_>,
+) -> TokenLogprobEntry {
     let top_logprobs = token
         .top
         .iter()

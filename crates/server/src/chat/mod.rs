@@ -11,7 +11,7 @@ mod tests;
 pub(crate) mod thinking;
 pub(crate) mod wire;
 
-pub(crate) use answer::{finish_reason, timings, total, usage};
+pub(crate) use answer::{finish_reason, timings, token_logprob, total, usage};
 pub(crate) use request::prompt_of;
 
 use crate::App;

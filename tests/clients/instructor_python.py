@@ -1,0 +1,56 @@
+"""Instructor: typed answers by a named tool, by schema, and streamed."""
+
+import importlib.metadata
+import sys
+
+import instructor
+import openai
+from pydantic import BaseModel
+from suite import call, check, main, rule, scripted
+
+
+class User(BaseModel):
+    name: str
+    age: int
+
+
+RULES = (
+    rule(call("User", name="Ada", age=36), has=["# Tools", '"User"'], think="A name and an age."),
+    rule('{"name":"Ada","age":36}', has="Ada is 36", think="A name and an age."),
+)
+MESSAGES = [{"role": "user", "content": "Ada is 36 years old."}]
+
+
+def client(url, mode):
+    return instructor.from_openai(openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0), mode=mode)
+
+
+def ask(url, mode, **more):
+    create = client(url, mode).chat.completions.create
+    return create(model="demo", messages=MESSAGES, response_model=User, max_retries=0, **more)
+
+
+@check
+def a_named_tool():
+    with scripted(*RULES) as url:
+        assert ask(url, instructor.Mode.TOOLS) == User(name="Ada", age=36)
+
+
+@check
+def schemas_and_json():
+    with scripted(*RULES) as url:
+        for mode in (instructor.Mode.JSON_SCHEMA, instructor.Mode.JSON):
+            assert ask(url, mode) == User(name="Ada", age=36), mode
+
+
+@check
+def partial_objects():
+    with scripted(*RULES) as url:
+        stream = client(url, instructor.Mode.TOOLS).chat.completions.create_partial(
+            model="demo", messages=MESSAGES, response_model=User, max_retries=0)
+        objects = list(stream)
+        assert (objects[-1].name, objects[-1].age) == ("Ada", 36), objects
+
+
+if __name__ == "__main__":
+    sys.exit(main("instructor", importlib.metadata.version("instructor")))
