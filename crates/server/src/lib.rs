@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod anthropic;
 mod ask;
 mod body;
 mod chat;
@@ -20,6 +21,8 @@ mod json;
 mod limits;
 mod metrics;
 mod models;
+mod ndjson;
+mod ollama;
 mod routes;
 mod run;
 mod sse;

@@ -6,7 +6,7 @@ use crate::dialect::Dialect;
 use crate::error::{ApiError, quoted};
 use crate::limits::REQUEST_ID_BYTES_MAX;
 use crate::metrics::ResponseCount;
-use crate::{chat, models};
+use crate::{anthropic, chat, models, ollama};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri, header};
@@ -26,6 +26,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/models", get(models::models))
         .route("/v1/models/{*id}", get(models::model))
         .route("/v1/chat/completions", post(chat::handle))
+        .route("/v1/messages", post(anthropic::handle))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::loaded))
+        .route("/api/show", post(ollama::show))
+        .route("/api/version", get(ollama::version))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found)
         .layer(from_fn_with_state(Arc::clone(&app), observe))
