@@ -7,7 +7,7 @@ use crate::dialect::Dialect;
 use crate::error::{ApiError, quoted};
 use crate::limits::REQUEST_ID_BYTES_MAX;
 use crate::metrics::ResponseCount;
-use crate::{chat, completions, models, native, openapi, page, responses};
+use crate::{anthropic, chat, completions, models, native, ollama, openapi, page, responses};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri, header};
@@ -38,6 +38,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/apply-template", post(native::apply_template))
         .route("/v1/lily/props", get(native::props))
         .route("/v1/lily/slots", get(native::slots))
+        .route("/v1/messages", post(anthropic::handle))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::loaded))
+        .route("/api/show", post(ollama::show))
+        .route("/api/version", get(ollama::version))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found)
         .layer(from_fn_with_state(Arc::clone(&app), access::check));
