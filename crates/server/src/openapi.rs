@@ -2,12 +2,14 @@
 
 use crate::chat::wire::{ChatCompletion, ChatCompletionRequest};
 use crate::completions::wire::{Completion, CompletionRequest};
+use crate::dialect::Dialect;
 use crate::error::ErrorBody;
 use crate::models::{Health, ModelCard, ModelList};
 use crate::native::{DetokenizeRequest, Rendering, TokenizeRequest, Tokenized};
+use crate::{anthropic, ollama, responses};
 use axum::Json;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
-use schemars::{JsonSchema, Schema};
+use schemars::{JsonSchema, Schema, json_schema};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
@@ -19,15 +21,15 @@ pub(crate) async fn openapi() -> Json<&'static Value> {
 }
 
 /// Paths and schemas in the making.
-struct Paths {
+pub(crate) struct Paths {
     requests: SchemaGenerator,
     answers: SchemaGenerator,
     paths: Map<String, Value>,
 }
 
 /// What comes back from an endpoint.
-#[derive(Clone, Copy)]
-enum Answer {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
     Json,
     /// JSON, or events if the request asks for a stream.
     JsonOrEvents,
@@ -36,15 +38,25 @@ enum Answer {
 }
 
 impl Paths {
-    fn get<A: JsonSchema>(&mut self, path: &str, summary: &str) {
+    pub(crate) fn get<A: JsonSchema>(&mut self, path: &str, summary: &str) {
         let answer = self.answers.subschema_for::<A>();
         self.add("get", path, summary, None, answer, Answer::Json);
     }
 
-    fn post<R: JsonSchema, A: JsonSchema>(&mut self, path: &str, summary: &str, form: Answer) {
+    pub(crate) fn post<R: JsonSchema, A: JsonSchema>(
+        &mut self,
+        path: &str,
+        summary: &str,
+        form: Answer,
+    ) {
         let request = self.requests.subschema_for::<R>();
         let answer = self.answers.subschema_for::<A>();
         self.add("post", path, summary, Some(request), answer, form);
+    }
+
+    pub(crate) fn delete<A: JsonSchema>(&mut self, path: &str, summary: &str) {
+        let answer = self.answers.subschema_for::<A>();
+        self.add("delete", path, summary, None, answer, Answer::Json);
     }
 
     fn add(
@@ -56,7 +68,13 @@ impl Paths {
         answer: Schema,
         form: Answer,
     ) {
-        let failure = self.answers.subschema_for::<ErrorBody<'_>>();
+        let failure = match Dialect::of(path) {
+            Dialect::OpenAi => self.answers.subschema_for::<ErrorBody<'_>>(),
+            // Their own shapes, of a message.
+            Dialect::Anthropic | Dialect::Ollama => {
+                json_schema!({"type": "object", "required": ["error"]})
+            }
+        };
         let mut content = json!({"application/json": {"schema": answer}});
         match form {
             Answer::Json => {}
@@ -111,9 +129,15 @@ fn document() -> Value {
         paths: Map::new(),
     };
     openai(&mut paths);
+    responses::describe(&mut paths);
+    anthropic::describe(&mut paths);
+    ollama::describe(&mut paths);
     native(&mut paths);
     let mut schemas = paths.answers.take_definitions(false);
-    schemas.extend(paths.requests.take_definitions(false));
+    for (name, schema) in paths.requests.take_definitions(false) {
+        let other = schemas.insert(name.clone(), schema);
+        assert!(other.is_none(), "two types named {name}");
+    }
     json!({
         "openapi": "3.1.0",
         "info": {

@@ -12,7 +12,7 @@ mod wire;
 use crate::App;
 use crate::error::ApiError;
 use crate::run::{Progress, Run};
-use crate::{ask, sse};
+use crate::{ask, openapi, sse};
 use answer::{Answer, Folded};
 use axum::Json;
 use axum::extract::{Request, State};
@@ -84,4 +84,18 @@ fn in_familiar_words(mut error: ApiError) -> ApiError {
         error.message = format!("prompt is too long: {}", error.message);
     }
     error
+}
+
+/// The paths of this API.
+pub(crate) fn describe(paths: &mut openapi::Paths) {
+    paths.post::<MessagesRequest, Message>(
+        "/v1/messages",
+        "Answer a conversation, as Anthropic's API does.",
+        openapi::Answer::JsonOrEvents,
+    );
+    paths.post::<MessagesRequest, TokenCount>(
+        "/v1/messages/count_tokens",
+        "The tokens of a conversation.",
+        openapi::Answer::Json,
+    );
 }

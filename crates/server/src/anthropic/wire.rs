@@ -3,18 +3,20 @@
 //! What a field means is decided in [`super::request`]; `docs/api-anthropic.md` has the table.
 
 use crate::json::{Object, TextOr};
+use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Body of `POST /v1/messages` and of `POST /v1/messages/count_tokens`, which needs no
 /// `max_tokens`. `null` means absent everywhere.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct MessagesRequest {
     /// Any string: one model is served, whatever it is called. Read for its type only.
     #[serde(rename = "model")]
     _model: Option<String>,
     /// Most tokens of the answer, thinking included.
+    #[schemars(range(min = 1))]
     pub(super) max_tokens: Option<u64>,
     /// The turns so far.
     pub(super) messages: Vec<Object<MessageField>>,
@@ -25,8 +27,10 @@ pub(super) struct MessagesRequest {
     /// The answer ends before the first of these.
     pub(super) stop_sequences: Option<Vec<String>>,
     /// 0 is greedy.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(super) temperature: Option<f64>,
     /// Nucleus sampling.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(super) top_p: Option<f64>,
     /// The most likely tokens to draw from; -1 and 0 are all.
     pub(super) top_k: Option<i64>,
@@ -41,13 +45,15 @@ pub(super) struct MessagesRequest {
     /// The older place of the form.
     pub(super) output_format: Option<Object<FormatField>>,
     /// Refused unless empty.
+    #[schemars(skip)]
     pub(super) mcp_servers: Option<Vec<IgnoredAny>>,
     /// Refused.
+    #[schemars(skip)]
     pub(super) container: Option<IgnoredAny>,
 }
 
 /// One turn.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct MessageField {
     /// `user`, `assistant` or `system`.
     pub(super) role: String,
@@ -56,7 +62,7 @@ pub(super) struct MessageField {
 }
 
 /// A block of a turn. Which fields it has depends on its type.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct Block {
     /// `text`, `tool_use`, `tool_result`, `thinking` …
     #[serde(rename = "type")]
@@ -80,7 +86,7 @@ pub(super) struct Block {
 }
 
 /// A block inside a `tool_result`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ResultBlock {
     /// `text` is the only one that is read.
     #[serde(rename = "type")]
@@ -90,7 +96,7 @@ pub(super) struct ResultBlock {
 }
 
 /// `tool_choice`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ToolChoiceField {
     /// `auto`, `any`, `tool` or `none`.
     #[serde(rename = "type")]
@@ -102,7 +108,7 @@ pub(super) struct ToolChoiceField {
 }
 
 /// `thinking`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ThinkingField {
     /// `enabled`, `disabled` or `adaptive`.
     #[serde(rename = "type")]
@@ -114,7 +120,7 @@ pub(super) struct ThinkingField {
 }
 
 /// `output_config`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct OutputConfig {
     /// Bounds the thinking.
     pub(super) effort: Option<String>,
@@ -123,7 +129,7 @@ pub(super) struct OutputConfig {
 }
 
 /// The form of an answer.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct FormatField {
     /// `json_schema`.
     #[serde(rename = "type")]
@@ -133,7 +139,7 @@ pub(super) struct FormatField {
 }
 
 /// A complete answer, and the empty one that a stream starts with.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(super) struct Message {
     pub(super) id: String,
     /// `message`.
@@ -149,7 +155,7 @@ pub(super) struct Message {
 }
 
 /// How an answer ended; both are `null` while it has not.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, JsonSchema, PartialEq, Serialize)]
 pub(super) struct Ending {
     /// `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`.
     pub(super) stop_reason: Option<&'static str>,
@@ -157,7 +163,7 @@ pub(super) struct Ending {
 }
 
 /// A block of an answer.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, JsonSchema, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum ContentBlock {
     Text { text: String },
@@ -166,7 +172,7 @@ pub(super) enum ContentBlock {
 }
 
 /// An event of a stream.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum StreamEvent {
     MessageStart { message: Message },
@@ -194,7 +200,7 @@ impl StreamEvent {
 }
 
 /// What an event adds to a block.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, JsonSchema, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum BlockDelta {
     TextDelta { text: String },
@@ -204,7 +210,7 @@ pub(super) enum BlockDelta {
 }
 
 /// Tokens used. The prompt is the sum of the three input counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 pub(super) struct Usage {
     /// Tokens of the prompt that were computed.
     pub(super) input_tokens: usize,
@@ -217,14 +223,14 @@ pub(super) struct Usage {
 }
 
 /// Of the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 pub(super) struct OutputTokensDetails {
     /// Tokens inside the think block.
     pub(super) thinking_tokens: usize,
 }
 
 /// Answer of `POST /v1/messages/count_tokens`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct TokenCount {
     pub(super) input_tokens: usize,
 }

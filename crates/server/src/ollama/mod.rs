@@ -13,7 +13,7 @@ pub(crate) use models::{loaded, show, tags, version};
 use crate::App;
 use crate::error::ApiError;
 use crate::run::{Progress, Run};
-use crate::{ask, ndjson};
+use crate::{ask, ndjson, openapi};
 use answer::{Answer, Form, Lines, Piece};
 use axum::Json;
 use axum::extract::{Request, State};
@@ -87,4 +87,17 @@ async fn complete(app: &App, mut run: Run, form: Form) -> Result<Response, ApiEr
         }
     }
     unreachable!("a run ends with `Complete` or `Failed`, and `Complete` follows `Ended`")
+}
+
+/// The paths of this API.
+pub(crate) fn describe(paths: &mut openapi::Paths) {
+    use openapi::Answer::{Json, JsonOrLines};
+    let (chat, generate) =
+        ("Answer a conversation, as Ollama does.", "Answer a prompt, as Ollama does.");
+    paths.post::<wire::ChatRequest, wire::Answer<'_>>("/api/chat", chat, JsonOrLines);
+    paths.post::<wire::GenerateRequest, wire::Answer<'_>>("/api/generate", generate, JsonOrLines);
+    paths.post::<wire::ShowRequest, wire::Shown>("/api/show", "What the model is.", Json);
+    paths.get::<wire::Models<wire::Installed>>("/api/tags", "The model that is served.");
+    paths.get::<wire::Models<wire::Loaded>>("/api/ps", "The model that is loaded.");
+    paths.get::<wire::Version>("/api/version", "The version.");
 }

@@ -3,12 +3,13 @@
 //! What a field means is decided in [`super::request`]; `docs/api-ollama.md` has the tables.
 
 use crate::json::{Object, OneOrMany};
+use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 
 /// Body of `POST /api/chat`. `null` means absent everywhere.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ChatRequest {
     /// Any string: one model is served, whatever it is called. Read for its type only.
     #[serde(rename = "model")]
@@ -30,11 +31,12 @@ pub(super) struct ChatRequest {
     /// Return log-probabilities.
     pub(super) logprobs: Option<bool>,
     /// Alternatives a position.
+    #[schemars(range(max = 20))]
     pub(super) top_logprobs: Option<u64>,
 }
 
 /// Body of `POST /api/generate`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct GenerateRequest {
     /// As in [`ChatRequest`].
     #[serde(rename = "model")]
@@ -50,8 +52,10 @@ pub(super) struct GenerateRequest {
     /// Refused unless empty.
     pub(super) template: Option<String>,
     /// Refused unless empty.
+    #[schemars(skip)]
     pub(super) context: Option<Vec<IgnoredAny>>,
     /// Refused unless empty.
+    #[schemars(skip)]
     pub(super) images: Option<Vec<IgnoredAny>>,
     /// As in [`ChatRequest`].
     pub(super) stream: Option<bool>,
@@ -66,21 +70,25 @@ pub(super) struct GenerateRequest {
     /// As in [`ChatRequest`].
     pub(super) logprobs: Option<bool>,
     /// As in [`ChatRequest`].
+    #[schemars(range(max = 20))]
     pub(super) top_logprobs: Option<u64>,
 }
 
 /// `options`. Those that say how a model is loaded change nothing here.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(super) struct Options {
     /// Most tokens of the answer; what is not above 0 is until the end of the context.
     pub(super) num_predict: Option<i64>,
     /// 0 is greedy.
+    #[schemars(range(min = 0.0, max = 2.0))]
     pub(super) temperature: Option<f64>,
     /// The most likely tokens to draw from; -1 and 0 are all.
     pub(super) top_k: Option<i64>,
     /// Nucleus sampling.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(super) top_p: Option<f64>,
     /// Least probability in proportion to the most likely token.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(super) min_p: Option<f64>,
     /// Makes the draws reproducible; -1 does not.
     pub(super) seed: Option<Number>,
@@ -89,13 +97,15 @@ pub(super) struct Options {
     /// Divides the logits of tokens seen.
     pub(super) repeat_penalty: Option<f64>,
     /// Subtracted once from tokens already generated.
+    #[schemars(range(min = -2.0, max = 2.0))]
     pub(super) presence_penalty: Option<f64>,
     /// Subtracted per occurrence from tokens already generated.
+    #[schemars(range(min = -2.0, max = 2.0))]
     pub(super) frequency_penalty: Option<f64>,
 }
 
 /// One turn.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct MessageField {
     /// `system`, `user`, `assistant` or `tool`.
     pub(super) role: String,
@@ -104,6 +114,7 @@ pub(super) struct MessageField {
     /// What the model thought before it.
     pub(super) thinking: Option<String>,
     /// Refused unless empty.
+    #[schemars(skip)]
     pub(super) images: Option<Vec<IgnoredAny>>,
     /// Calls of an earlier answer.
     pub(super) tool_calls: Option<Vec<Object<CallField>>>,
@@ -112,7 +123,7 @@ pub(super) struct MessageField {
 }
 
 /// A call in the history.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct CallField {
     /// Id that its result may name.
     pub(super) id: Option<String>,
@@ -121,7 +132,7 @@ pub(super) struct CallField {
 }
 
 /// Name and arguments of a call in the history.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct FunctionField {
     pub(super) name: String,
     /// An object.
@@ -129,7 +140,7 @@ pub(super) struct FunctionField {
 }
 
 /// Body of `POST /api/show`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ShowRequest {
     /// Any string.
     #[serde(rename = "model")]
@@ -141,7 +152,7 @@ pub(super) struct ShowRequest {
 
 /// A line of a stream, and a complete answer. One of chat has `message`, one of generate has
 /// `response`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(super) struct Answer<'a> {
     pub(super) model: &'a str,
     /// When it was written, as RFC 3339 says it.
@@ -164,7 +175,7 @@ pub(super) struct Answer<'a> {
 }
 
 /// The message of a chat answer, or a piece of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(super) struct Message {
     /// `assistant`.
     pub(super) role: &'static str,
@@ -176,14 +187,14 @@ pub(super) struct Message {
 }
 
 /// A complete tool call.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(super) struct Call {
     pub(super) id: String,
     pub(super) function: CallFunction,
 }
 
 /// What is called.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(super) struct CallFunction {
     /// Number of the call in the answer.
     pub(super) index: u32,
@@ -192,7 +203,7 @@ pub(super) struct CallFunction {
 }
 
 /// Log-probability of one token of an answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(super) struct Logprob {
     #[serde(flatten)]
     pub(super) token: TokenLogprob,
@@ -201,7 +212,7 @@ pub(super) struct Logprob {
 }
 
 /// A token and its log-probability.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub(super) struct TokenLogprob {
     pub(super) token: String,
     pub(super) logprob: f32,
@@ -209,7 +220,7 @@ pub(super) struct TokenLogprob {
 }
 
 /// Counts, and times in nanoseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub(super) struct Figures {
     pub(super) total_duration: u64,
     /// The time in the queue: the model is loaded when the server starts.
@@ -221,13 +232,13 @@ pub(super) struct Figures {
 }
 
 /// Answer of `GET /api/tags`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Models<T> {
     pub(super) models: Vec<T>,
 }
 
 /// The served model among those that are there.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Installed {
     pub(super) name: String,
     pub(super) model: String,
@@ -239,7 +250,7 @@ pub(crate) struct Installed {
 }
 
 /// The served model among those that are loaded.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Loaded {
     pub(super) name: String,
     pub(super) model: String,
@@ -252,7 +263,7 @@ pub(crate) struct Loaded {
 }
 
 /// What a model is.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Details {
     pub(super) parent_model: &'static str,
     pub(super) format: &'static str,
@@ -263,7 +274,7 @@ pub(crate) struct Details {
 }
 
 /// Answer of `POST /api/show`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Shown {
     pub(super) modelfile: String,
     pub(super) parameters: String,
@@ -276,7 +287,7 @@ pub(crate) struct Shown {
 }
 
 /// Answer of `GET /api/version`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Version {
     pub(super) version: &'static str,
     /// An extension: the version of this server.

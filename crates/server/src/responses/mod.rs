@@ -17,7 +17,7 @@ use crate::App;
 use crate::error::{ApiError, quoted};
 use crate::limits::{ITEMS_PAGE_DEFAULT, ITEMS_PAGE_MAX};
 use crate::run::{Progress, Run};
-use crate::{ask, sse};
+use crate::{ask, openapi, sse};
 use answer::{Answer, Nobody, to_json};
 use axum::Json;
 use axum::extract::{Path, Query, Request, State};
@@ -173,4 +173,21 @@ fn parameters(uri: &Uri) -> Result<HashMap<String, String>, ApiError> {
 fn json_body(json: String) -> Response {
     let media = HeaderValue::from_static("application/json");
     ([(header::CONTENT_TYPE, media)], json).into_response()
+}
+
+/// The paths of this API.
+pub(crate) fn describe(paths: &mut openapi::Paths) {
+    paths.post::<ResponsesRequest, wire::Response<'_>>(
+        "/v1/responses",
+        "Answer a conversation and keep it.",
+        openapi::Answer::JsonOrEvents,
+    );
+    paths.post::<ResponsesRequest, InputTokens>(
+        "/v1/responses/input_tokens",
+        "The tokens of a conversation.",
+        openapi::Answer::Json,
+    );
+    paths.get::<wire::Response<'_>>("/v1/responses/{id}", "A kept response.");
+    paths.delete::<Deleted>("/v1/responses/{id}", "Forget a response.");
+    paths.get::<ItemList>("/v1/responses/{id}/input_items", "What a kept response answered.");
 }

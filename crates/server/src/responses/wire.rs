@@ -5,6 +5,7 @@
 
 use crate::chat::wire::TokenLogprobEntry;
 use crate::json::{Object, TextOr};
+use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
@@ -14,7 +15,7 @@ pub(crate) type Fields = Map<String, Value>;
 
 /// Body of `POST /v1/responses` and `POST /v1/responses/input_tokens`. `null` means absent
 /// everywhere.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ResponsesRequest {
     /// Any string: one model is served, whatever it is called.
     #[serde(rename = "model")]
@@ -40,38 +41,49 @@ pub(crate) struct ResponsesRequest {
     /// What the answer holds besides.
     pub(crate) include: Option<Vec<String>>,
     /// Most tokens of the answer, reasoning included.
+    #[schemars(range(min = 1))]
     pub(crate) max_output_tokens: Option<u64>,
     /// 0 is greedy.
+    #[schemars(range(min = 0.0, max = 2.0))]
     pub(crate) temperature: Option<f64>,
     /// Nucleus sampling.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) top_p: Option<f64>,
     /// Extension: the most likely tokens to draw from; -1 and 0 are all.
     pub(crate) top_k: Option<i64>,
     /// Extension: least probability in proportion to the most likely token.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) min_p: Option<f64>,
     /// Extension: subtracted once from tokens already generated.
+    #[schemars(range(min = -2.0, max = 2.0))]
     pub(crate) presence_penalty: Option<f64>,
     /// Extension: subtracted per occurrence from tokens already generated.
+    #[schemars(range(min = -2.0, max = 2.0))]
     pub(crate) frequency_penalty: Option<f64>,
     /// Extension: makes the draws reproducible.
     pub(crate) seed: Option<Number>,
     /// Alternatives a position.
+    #[schemars(range(max = 20))]
     pub(crate) top_logprobs: Option<u64>,
     /// Keep the response; true if not said.
     pub(crate) store: Option<bool>,
     /// Answer in server-sent events.
     pub(crate) stream: Option<bool>,
     /// Nothing in it changes an answer.
+    #[schemars(skip)]
     pub(crate) stream_options: Option<Object<IgnoredAny>>,
     /// `auto` or `disabled`; nothing is ever cut.
     pub(crate) truncation: Option<String>,
     /// True is refused.
     pub(crate) background: Option<bool>,
     /// Refused.
+    #[schemars(skip)]
     pub(crate) conversation: Option<IgnoredAny>,
     /// Refused: a template kept by the vendor.
+    #[schemars(skip)]
     pub(crate) prompt: Option<IgnoredAny>,
     /// Refused unless empty: a conversation is never shortened.
+    #[schemars(skip)]
     pub(crate) context_management: Option<Vec<IgnoredAny>>,
     /// Comes back with the response.
     pub(crate) metadata: Option<Fields>,
@@ -84,7 +96,7 @@ pub(crate) struct ResponsesRequest {
 }
 
 /// `text`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct TextField {
     /// The form.
     pub(crate) format: Option<Object<FormatField>>,
@@ -93,7 +105,7 @@ pub(crate) struct TextField {
 }
 
 /// `text.format`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct FormatField {
     /// `text`, `json_object` or `json_schema`.
     #[serde(rename = "type")]
@@ -109,7 +121,7 @@ pub(crate) struct FormatField {
 }
 
 /// `reasoning`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ReasoningField {
     /// Whether and how long the model thinks.
     pub(crate) effort: Option<String>,
@@ -120,7 +132,7 @@ pub(crate) struct ReasoningField {
 }
 
 /// A response, as `response.*` events, `POST` and `GET` show it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Response<'a> {
     pub(crate) id: &'a str,
     /// `response`.
@@ -140,10 +152,11 @@ pub(crate) struct Response<'a> {
 }
 
 /// What a response repeats of its request.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Echo {
     pub(crate) background: bool,
     pub(crate) instructions: Option<String>,
+    #[schemars(range(min = 1))]
     pub(crate) max_output_tokens: Option<u64>,
     pub(crate) max_tool_calls: Option<u64>,
     pub(crate) metadata: Fields,
@@ -155,26 +168,28 @@ pub(crate) struct Echo {
     /// `default`.
     pub(crate) service_tier: &'static str,
     pub(crate) store: bool,
+    #[schemars(range(min = 0.0, max = 2.0))]
     pub(crate) temperature: Option<f64>,
     pub(crate) text: TextEcho,
     pub(crate) tool_choice: Value,
     /// Those that the model was offered; others were left out.
     pub(crate) tools: Vec<Fields>,
     pub(crate) top_logprobs: u64,
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) top_p: Option<f64>,
     pub(crate) truncation: String,
     pub(crate) user: Option<String>,
 }
 
 /// `reasoning` of a response.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ReasoningEcho {
     pub(crate) effort: Option<String>,
     pub(crate) summary: Option<String>,
 }
 
 /// `text` of a response.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct TextEcho {
     pub(crate) format: FormatEcho,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -182,7 +197,7 @@ pub(crate) struct TextEcho {
 }
 
 /// `text.format` of a response.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct FormatEcho {
     #[serde(rename = "type")]
     pub(crate) kind: String,
@@ -197,7 +212,7 @@ pub(crate) struct FormatEcho {
 }
 
 /// Why a response failed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct ErrorField {
     /// `server_error`: `OpenAI`'s list has no better word for what can happen here.
     pub(crate) code: &'static str,
@@ -205,14 +220,14 @@ pub(crate) struct ErrorField {
 }
 
 /// Why a response ended early.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub(crate) struct IncompleteDetails {
     /// `max_output_tokens`, also for the end of the context.
     pub(crate) reason: &'static str,
 }
 
 /// Tokens used.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub(crate) struct Usage {
     pub(crate) input_tokens: usize,
     pub(crate) input_tokens_details: InputTokensDetails,
@@ -222,7 +237,7 @@ pub(crate) struct Usage {
 }
 
 /// Of the input.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub(crate) struct InputTokensDetails {
     /// Tokens whose state was reused.
     pub(crate) cached_tokens: usize,
@@ -231,14 +246,14 @@ pub(crate) struct InputTokensDetails {
 }
 
 /// Of the output.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub(crate) struct OutputTokensDetails {
     /// Tokens inside the think block.
     pub(crate) reasoning_tokens: usize,
 }
 
 /// What the model put out, in its order.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Item {
     Reasoning {
@@ -282,7 +297,7 @@ pub(crate) enum Item {
 }
 
 /// How far an item is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
     InProgress,
@@ -292,7 +307,7 @@ pub(crate) enum Status {
 }
 
 /// A piece of an item.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Part {
     OutputText {
@@ -310,7 +325,7 @@ pub(crate) enum Part {
 }
 
 /// An event of a stream.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct StreamEvent<'a, T> {
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
@@ -320,20 +335,20 @@ pub(crate) struct StreamEvent<'a, T> {
 }
 
 /// Of `response.created`, `.in_progress`, `.completed`, `.incomplete` and `.failed`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct OfResponse<'a> {
     pub(crate) response: Response<'a>,
 }
 
 /// Of `response.output_item.added` and `.done`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct OfItem<'a> {
     pub(crate) output_index: usize,
     pub(crate) item: &'a Item,
 }
 
 /// Of what happens inside an item.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct WithinItem<'a> {
     pub(crate) item_id: &'a str,
     pub(crate) output_index: usize,
@@ -346,7 +361,7 @@ pub(crate) struct WithinItem<'a> {
 }
 
 /// What happened inside an item.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 #[serde(untagged)]
 pub(crate) enum News<'a> {
     /// A part begins or ends.
@@ -366,7 +381,7 @@ pub(crate) enum News<'a> {
 }
 
 /// Answer of `GET /v1/responses/{id}/input_items`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ItemList {
     /// `list`.
     pub(crate) object: &'static str,
@@ -377,7 +392,7 @@ pub(crate) struct ItemList {
 }
 
 /// Answer of `DELETE /v1/responses/{id}`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Deleted {
     pub(crate) id: String,
     /// `response`.
@@ -387,7 +402,7 @@ pub(crate) struct Deleted {
 }
 
 /// Answer of `POST /v1/responses/input_tokens`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct InputTokens {
     /// `response.input_tokens`.
     pub(crate) object: &'static str,
