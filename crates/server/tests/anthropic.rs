@@ -154,7 +154,7 @@ fn request(fields: &Value) -> Value {
     let mut body = json!({
         "model": "any", "max_tokens": 500, "messages": [{"role": "user", "content": "hi"}],
     });
-    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    body.as_object_mut().expect("valid").extend(fields.as_object().expect("valid").clone());
     body
 }
 
@@ -236,12 +236,12 @@ async fn whatever_is_wrong_is_said_in_anthropics_shape() {
         let reply = send(&router, post(PATH, body.to_owned())).await;
         assert_error(&reply, status, kind, mentions, body);
     }
-    let get = axum::http::Request::get(PATH).body(axum::body::Body::empty()).unwrap();
+    let get = axum::http::Request::get(PATH).body(axum::body::Body::empty()).expect("valid");
     let reply = send(&router, get).await;
     assert_error(&reply, 405, "invalid_request_error", "does not take GET", "GET");
     let reply = send(&router, post("/v1/messages/batches", "{}".to_owned())).await;
     assert_error(&reply, 404, "not_found_error", "/v1/messages/batches", "batches");
-    let plain = axum::http::Request::post(PATH).body(axum::body::Body::empty()).unwrap();
+    let plain = axum::http::Request::post(PATH).body(axum::body::Body::empty()).expect("valid");
     let reply = send(&router, plain).await;
     assert_error(&reply, 415, "invalid_request_error", "application/json", "no media type");
     let long = request(&json!({"messages": [{"role": "user", "content": "x".repeat(5_000)}]}));
@@ -302,19 +302,19 @@ fn accumulated(events: &[(String, Value)]) -> Value {
     let mut message = Value::Null;
     let mut json_texts: Map<String, Value> = Map::new();
     for (name, data) in events {
-        let index = data["index"].as_u64().map(|i| usize::try_from(i).unwrap());
+        let index = data["index"].as_u64().map(|i| usize::try_from(i).expect("valid"));
         match name.as_str() {
             "message_start" => message = data["message"].clone(),
             "content_block_start" => {
-                let content = message["content"].as_array_mut().unwrap();
+                let content = message["content"].as_array_mut().expect("valid");
                 assert_eq!(Some(content.len()), index, "blocks count up");
                 content.push(data["content_block"].clone());
             }
             "content_block_delta" => {
-                let index = index.unwrap();
+                let index = index.expect("valid");
                 let block = &mut message["content"][index];
                 let delta = &data["delta"];
-                let (field, piece) = match delta["type"].as_str().unwrap() {
+                let (field, piece) = match delta["type"].as_str().expect("valid") {
                     "text_delta" => ("text", &delta["text"]),
                     "thinking_delta" => ("thinking", &delta["thinking"]),
                     "signature_delta" => ("signature", &delta["signature"]),
@@ -323,21 +323,23 @@ fn accumulated(events: &[(String, Value)]) -> Value {
                             .entry(index.to_string())
                             .or_insert(json!(""))
                             .as_str()
-                            .unwrap()
+                            .expect("valid")
                             .to_owned();
-                        let text = so_far + delta["partial_json"].as_str().unwrap();
+                        let text = so_far + delta["partial_json"].as_str().expect("valid");
                         json_texts[&index.to_string()] = json!(text);
                         continue;
                     }
                     other => panic!("{other}"),
                 };
-                let text = block[field].as_str().unwrap().to_owned() + piece.as_str().unwrap();
+                let text = block[field].as_str().expect("valid").to_owned()
+                    + piece.as_str().expect("valid");
                 block[field] = json!(text);
             }
             "content_block_stop" => {
-                let index = index.unwrap();
+                let index = index.expect("valid");
                 if let Some(text) = json_texts.get(&index.to_string()) {
-                    let input: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+                    let input: Value =
+                        serde_json::from_str(text.as_str().expect("valid")).expect("valid");
                     message["content"][index]["input"] = input;
                 }
             }
@@ -345,7 +347,7 @@ fn accumulated(events: &[(String, Value)]) -> Value {
                 for field in ["stop_reason", "stop_sequence"] {
                     message[field] = data["delta"][field].clone();
                 }
-                for (field, value) in data["usage"].as_object().unwrap() {
+                for (field, value) in data["usage"].as_object().expect("valid") {
                     message["usage"][field] = value.clone();
                 }
             }
@@ -407,7 +409,7 @@ async fn a_complete_answer_has_blocks_in_order() {
     let mut answer = complete(CALLS, &fields).await;
     let usage = answer["usage"].take();
     for (i, prefix) in [(2, "toolu_"), (3, "toolu_")] {
-        assert!(answer["content"][i]["id"].as_str().unwrap().starts_with(prefix));
+        assert!(answer["content"][i]["id"].as_str().expect("valid").starts_with(prefix));
     }
     assert_ne!(answer["content"][2]["id"], answer["content"][3]["id"]);
     without_ids(&mut answer);
@@ -424,7 +426,7 @@ async fn a_complete_answer_has_blocks_in_order() {
     assert_eq!(answer, expected);
     assert_eq!(usage["cache_read_input_tokens"], 0);
     assert_eq!(usage["cache_creation_input_tokens"], 0);
-    assert!(usage["input_tokens"].as_u64().unwrap() > 10);
+    assert!(usage["input_tokens"].as_u64().expect("valid") > 10);
     assert!(
         usage["output_tokens"].as_u64()
             > usage["output_tokens_details"]["thinking_tokens"].as_u64()
@@ -455,7 +457,11 @@ fn outline(events: &[(String, Value)]) -> String {
         without_ids(&mut data);
         let line = match name.as_str() {
             "content_block_delta" => {
-                format!("{} {name} {}", data["index"], data["delta"]["type"].as_str().unwrap())
+                format!(
+                    "{} {name} {}",
+                    data["index"],
+                    data["delta"]["type"].as_str().expect("valid")
+                )
             }
             "content_block_start" => format!("{} {name} {}", data["index"], data["content_block"]),
             "content_block_stop" => format!("{} {name}", data["index"]),
@@ -505,10 +511,10 @@ async fn a_failure_ends_a_stream_with_an_error_event() {
     let router = lily_server::router(engine, lily_server::ServerConfig::new("demo"));
     let reply = send(&router, post(PATH, request(&json!({"stream": true})).to_string())).await;
     let events = events(&reply.text);
-    let (name, data) = events.last().unwrap();
+    let (name, data) = events.last().expect("valid");
     assert_eq!(name, "error");
     assert_eq!(data["error"]["type"], "api_error");
-    assert!(data["error"]["message"].as_str().unwrap().contains("forward pass"));
+    assert!(data["error"]["message"].as_str().expect("valid").contains("forward pass"));
 }
 
 #[tokio::test]
@@ -539,7 +545,7 @@ async fn tokens_are_counted_as_they_are_computed() {
         let body = request(&fields);
         let answer = send(&router, post(PATH, body.to_string())).await.json();
         let mut counted = body.clone();
-        counted.as_object_mut().unwrap().remove("max_tokens");
+        counted.as_object_mut().expect("valid").remove("max_tokens");
         let count = send(&router, post("/v1/messages/count_tokens", counted.to_string())).await;
         let expected = json!({"input_tokens": answer["usage"]["input_tokens"]});
         assert_eq!(count.json(), expected, "{fields}");
@@ -598,8 +604,8 @@ async fn a_request_with_everything_an_agent_sends_is_answered() {
     let engine = lily_engine::scripted::engine(model, config);
     let router = lily_server::router(engine, lily_server::ServerConfig::new("demo"));
     let mut request = post("/v1/messages?beta=true", body.to_string());
-    request.headers_mut().insert("anthropic-version", "2026-10-21".parse().unwrap());
-    request.headers_mut().insert("anthropic-beta", "a-2025,b-2026".parse().unwrap());
+    request.headers_mut().insert("anthropic-version", "2026-10-21".parse().expect("valid"));
+    request.headers_mut().insert("anthropic-beta", "a-2025,b-2026".parse().expect("valid"));
     let reply = send(&router, request).await;
     assert_eq!(reply.status.as_u16(), 200, "{}", reply.text);
     assert_eq!(reply.json()["content"][1], json!({"type": "text", "text": "Done."}));

@@ -181,7 +181,8 @@ async fn what_is_not_there_is_said_in_ollamas_shape() {
         (Method::POST, "/api/tags", 405, "does not take POST"),
         (Method::POST, "/api/chat", 415, "application/json"),
     ] {
-        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let request =
+            Request::builder().method(method).uri(path).body(Body::empty()).expect("valid");
         assert_error(&send(&router, request).await, status, mentions, path);
     }
     let body = json!({"prompt": "x".repeat(5_000), "stream": false}).to_string();
@@ -198,7 +199,7 @@ fn weather() -> Value {
 
 fn chat(fields: &Value) -> Value {
     let mut body = json!({"model": "any:latest", "messages": [{"role": "user", "content": "hi"}]});
-    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    body.as_object_mut().expect("valid").extend(fields.as_object().expect("valid").clone());
     body
 }
 
@@ -293,11 +294,11 @@ async fn a_chat_answer_has_thinking_words_and_calls() {
     for field in ["total_duration", "load_duration", "prompt_eval_duration", "eval_duration"] {
         assert!(answer[field].is_u64(), "{field}");
     }
-    let created = answer["created_at"].as_str().unwrap();
+    let created = answer["created_at"].as_str().expect("valid");
     assert!(created.starts_with("20") && created.ends_with('Z'), "{created}");
     let mut answer = settled(answer);
-    assert!(answer["prompt_eval_count"].take().as_u64().unwrap() > 10);
-    assert!(answer["eval_count"].take().as_u64().unwrap() > 10);
+    assert!(answer["prompt_eval_count"].take().as_u64().expect("valid") > 10);
+    assert!(answer["eval_count"].take().as_u64().expect("valid") > 10);
     let call = |index: usize, arguments: Value| json!({"id": "call…", "function": {"index": index, "name": "weather", "arguments": arguments}});
     let expected = json!({
         "model": "demo",
@@ -327,7 +328,7 @@ fn outline(lines: &[Value]) -> String {
         {
             kinds.push(call["function"].to_string());
         }
-        let keys: Vec<_> = line.as_object().unwrap().keys().map(String::as_str).collect();
+        let keys: Vec<_> = line.as_object().expect("valid").keys().map(String::as_str).collect();
         let kinds = kinds.join(" + ");
         let shown = format!("{kinds} done={} of {}", line["done"], keys.join(" "));
         if outline.last() != Some(&shown) {
@@ -388,22 +389,22 @@ async fn nothing_asked_loads_the_model() {
 #[tokio::test]
 async fn the_served_model_is_shown() {
     let router = support::router("never reached");
-    let get = |path: &str| Request::get(path).body(Body::empty()).unwrap();
+    let get = |path: &str| Request::get(path).body(Body::empty()).expect("valid");
     let tags = send(&router, get("/api/tags")).await.json();
     assert_eq!(tags["models"][0]["name"], "demo:latest");
-    assert_eq!(tags["models"][0]["digest"].as_str().unwrap().len(), 64);
+    assert_eq!(tags["models"][0]["digest"].as_str().expect("valid").len(), 64);
     let ps = send(&router, get("/api/ps")).await.json();
     assert_eq!(ps["models"][0]["context_length"], 4096);
     assert_eq!(ps["models"][0]["digest"], tags["models"][0]["digest"]);
     assert!(send(&router, get("/api/version")).await.json()["version"].is_string());
     for body in [json!({"model": "demo"}), json!({"name": "any:7b", "verbose": true})] {
         let shown = send(&router, post("/api/show", body.to_string())).await.json();
-        let architecture = shown["model_info"]["general.architecture"].as_str().unwrap();
+        let architecture = shown["model_info"]["general.architecture"].as_str().expect("valid");
         assert_eq!(shown["model_info"][format!("{architecture}.context_length")], 4096);
         assert_eq!(shown["capabilities"], json!(["completion", "tools", "thinking"]));
     }
     for path in ["/", "/api/tags", "/api/version"] {
-        let head = Request::head(path).body(Body::empty()).unwrap();
+        let head = Request::head(path).body(Body::empty()).expect("valid");
         let reply = send(&router, head).await;
         assert_eq!((reply.status.as_u16(), reply.text.as_str()), (200, ""), "{path}");
     }
@@ -417,8 +418,9 @@ async fn a_failure_ends_a_stream_with_an_error() {
     let router = lily_server::router(engine, lily_server::ServerConfig::new("demo"));
     let body = chat(&json!({"think": false}));
     let reply = send(&router, post("/api/chat", body.to_string())).await;
-    let last: Value = serde_json::from_str(reply.text.lines().last().unwrap()).unwrap();
-    assert!(last["error"].as_str().unwrap().contains("forward pass"));
+    let last: Value =
+        serde_json::from_str(reply.text.lines().last().expect("valid")).expect("valid");
+    assert!(last["error"].as_str().expect("valid").contains("forward pass"));
 }
 
 #[tokio::test]
@@ -433,7 +435,7 @@ async fn silence_is_filled_with_empty_pieces() {
     let body = chat(&json!({"think": false}));
     let reply = send(&router, post("/api/chat", body.to_string())).await;
     let lines: Vec<Value> =
-        reply.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        reply.text.lines().map(|line| serde_json::from_str(line).expect("valid")).collect();
     let empty = json!({"role": "assistant", "content": ""});
     assert!(lines.iter().any(|line| line["message"] == empty && line["done"] == false));
     assert_eq!(joined(&lines)["message"]["content"], "Hi");

@@ -50,13 +50,13 @@ impl Answer {
                 Delta::Reasoning(thinking) => {
                     self.open(Kind::Thinking, empty_thinking, &mut events);
                     if self.shows_thinking {
-                        events.push(self.delta(BlockDelta::ThinkingDelta { thinking }));
+                        events.push(self.delta(BlockDelta::Thinking { thinking }));
                     }
                 }
                 Delta::Content(text) => {
                     let block = || ContentBlock::Text { text: String::new() };
                     self.open(Kind::Text, block, &mut events);
-                    events.push(self.delta(BlockDelta::TextDelta { text }));
+                    events.push(self.delta(BlockDelta::Text { text }));
                 }
                 Delta::ToolCallStart { name, .. } => {
                     self.close(&mut events);
@@ -65,7 +65,7 @@ impl Answer {
                     self.open(Kind::ToolUse, block, &mut events);
                 }
                 Delta::ToolCallArguments { json, .. } => {
-                    events.push(self.delta(BlockDelta::InputJsonDelta { partial_json: json }));
+                    events.push(self.delta(BlockDelta::InputJson { partial_json: json }));
                 }
                 Delta::ToolCallEnd { .. } => self.close(&mut events),
             }
@@ -103,7 +103,7 @@ impl Answer {
         let Some(kind) = self.open.take() else { return };
         if kind == Kind::Thinking {
             let signature = SIGNATURE.to_owned();
-            events.push(self.delta(BlockDelta::SignatureDelta { signature }));
+            events.push(self.delta(BlockDelta::Signature { signature }));
         }
         events.push(StreamEvent::ContentBlockStop { index: self.n_closed });
         self.n_closed += 1;
@@ -161,18 +161,18 @@ impl Folded {
 
     fn extend(&mut self, delta: BlockDelta) {
         match (self.message.content.last_mut(), delta) {
-            (Some(ContentBlock::Text { text }), BlockDelta::TextDelta { text: more }) => {
+            (Some(ContentBlock::Text { text }), BlockDelta::Text { text: more }) => {
                 text.push_str(&more);
             }
             (
                 Some(ContentBlock::Thinking { thinking, .. }),
-                BlockDelta::ThinkingDelta { thinking: more },
+                BlockDelta::Thinking { thinking: more },
             ) => thinking.push_str(&more),
             (
                 Some(ContentBlock::Thinking { signature, .. }),
-                BlockDelta::SignatureDelta { signature: more },
+                BlockDelta::Signature { signature: more },
             ) => signature.push_str(&more),
-            (Some(ContentBlock::ToolUse { .. }), BlockDelta::InputJsonDelta { partial_json }) => {
+            (Some(ContentBlock::ToolUse { .. }), BlockDelta::InputJson { partial_json }) => {
                 self.json.push_str(&partial_json);
             }
             (_, _) => {}

@@ -59,8 +59,9 @@ async fn complete(app: &App, mut run: Run, form: Form) -> Result<Message, ApiErr
             Progress::Complete(_) => return Ok(folded.finish()),
             Progress::Failed(error) => return Err(error),
             progress => {
-                let events = stream::advance(app, &mut answer, progress);
-                events.into_iter().for_each(|event| folded.absorb(event));
+                for event in stream::advance(app, &mut answer, progress) {
+                    folded.absorb(event);
+                }
             }
         }
     }

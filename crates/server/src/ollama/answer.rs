@@ -65,7 +65,7 @@ impl Answer {
     ) -> Option<Piece> {
         let vocabulary = Vocabulary(app.engine.text());
         let kept = logprobs.iter().filter(|token| !vocabulary.is_end(token.id));
-        self.pending.extend(kept.map(|token| logprob(token, &vocabulary)));
+        self.pending.extend(kept.map(|token| logprob(token, vocabulary)));
         let mut piece = Piece::default();
         for delta in deltas {
             match delta {
@@ -215,7 +215,7 @@ fn ns(seconds: f64) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn logprob(token: &TokenLogprob, vocabulary: &Vocabulary<'_>) -> Logprob {
+fn logprob(token: &TokenLogprob, vocabulary: Vocabulary<'_>) -> Logprob {
     let entry = |id, logprob| wire::TokenLogprob {
         token: vocabulary.text(id),
         logprob: tokens::finite(logprob),

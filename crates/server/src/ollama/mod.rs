@@ -77,7 +77,9 @@ async fn complete(app: &App, mut run: Run, form: Form) -> Result<Response, ApiEr
         match progress {
             Progress::PromptLogprobs { .. } | Progress::Opened { .. } | Progress::Complete(_) => {}
             Progress::Step { deltas, logprobs, .. } => {
-                answer.step(app, deltas, &logprobs).into_iter().for_each(|piece| sum.absorb(piece));
+                if let Some(piece) = answer.step(app, deltas, &logprobs) {
+                    sum.absorb(piece);
+                }
             }
             Progress::Ended { summary, .. } => {
                 sum.absorb(answer.end());
