@@ -247,7 +247,8 @@ impl Sequence {
 
     /// Rules and draws for some tokens in a row, if a device may choose them: at most `n_max`.
     pub(crate) fn ahead(&mut self, n_max: usize) -> Option<(DeviceSampling, Vec<f32>)> {
-        let is_watched = self.guide.is_some() || self.thinking.has_budget();
+        let is_watched =
+            self.guide.is_some() || self.thinking.has_budget() || !self.forced.is_empty();
         if is_watched || self.job.request.logprobs.is_some() || self.need() != Need::Decode {
             return None;
         }

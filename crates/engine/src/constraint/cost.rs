@@ -44,17 +44,7 @@ const ALONE: [&str; 14] = [
 /// Says what a schema has too much of.
 pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
     let mut cost = Cost::default();
-    let mut left = vec![schema];
-    while let Some(value) = left.pop() {
-        match value {
-            Value::Array(list) => left.extend(list),
-            Value::Object(map) => {
-                cost.add(map);
-                left.extend(map.values());
-            }
-            _ => {}
-        }
-    }
+    cost.add_all(vec![schema]);
     let levels = |reference: &&str| {
         reference.strip_prefix('#').and_then(|path| schema.pointer(path)).map_or(0, depth)
     };
@@ -66,10 +56,16 @@ pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
             "it has more than {PATTERN_PROPERTIES_MAX} patterns in `patternProperties`"
         ));
     }
-    if cost.n_property_pairs > PROPERTY_PAIRS_MAX {
-        return Err("its objects have too many properties".to_owned());
-    }
+    cost.check_properties()?;
     check_product(cost.patterns, cost.n_intersections + 1)
+}
+
+/// # Errors
+/// Says that schemas which are compiled one after the other are too much together.
+pub(super) fn check_together<'a>(schemas: impl Iterator<Item = &'a Value>) -> Result<(), String> {
+    let mut cost = Cost::default();
+    cost.add_all(schemas.collect());
+    cost.check_properties()
 }
 
 /// # Errors
@@ -99,6 +95,26 @@ fn weight(pattern: &str) -> f64 {
 }
 
 impl<'a> Cost<'a> {
+    fn add_all(&mut self, mut left: Vec<&'a Value>) {
+        while let Some(value) = left.pop() {
+            match value {
+                Value::Array(list) => left.extend(list),
+                Value::Object(map) => {
+                    self.add(map);
+                    left.extend(map.values());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn check_properties(&self) -> Result<(), String> {
+        if self.n_property_pairs > PROPERTY_PAIRS_MAX {
+            return Err("there are too many properties in one object, or in all".to_owned());
+        }
+        Ok(())
+    }
+
     fn add(&mut self, map: &'a serde_json::Map<String, Value>) {
         if let Some(pattern) = map.get("pattern").and_then(Value::as_str) {
             self.patterns.push(weight(pattern));

@@ -49,7 +49,8 @@ impl Strictness {
             Value::Bool(false) => return fail("`false` allows no value"),
             _ => return fail("a schema is an object or a boolean"),
         };
-        for key in ["$defs", "definitions"] {
+        let refers = contains_key(schema, "$ref");
+        for key in ["$defs", "definitions"].into_iter().filter(|_| refers) {
             if let Some(definitions) = root.get(key).filter(|_| !map.contains_key(key)) {
                 map.insert(key.to_owned(), definitions.clone());
             }
@@ -76,8 +77,8 @@ impl Strictness {
     /// (with it) and of JavaScript (without), and its tokens `":` and `":"` are both common; forcing
     /// one would force what it finds unlikely.
     ///
-    /// Without escapes by code point, with which a key could be written twice. The model writes characters as they
-    /// are.
+    /// Without escapes by code point, with which a key could be written twice. The model writes
+    /// characters as they are.
     ///
     /// `oneOf` counts as `anyOf`: whether options exclude each other cannot be told where they are
     /// references, and in practice they do.
@@ -90,6 +91,17 @@ impl Strictness {
             "json_allowed_escapes": "nrbtf\\\"",
             "lenient": self == Self::Lenient,
         })
+    }
+}
+
+/// Whether an object with this key is anywhere inside.
+fn contains_key(value: &Value, key: &str) -> bool {
+    match value {
+        Value::Array(list) => list.iter().any(|item| contains_key(item, key)),
+        Value::Object(map) => {
+            map.contains_key(key) || map.values().any(|item| contains_key(item, key))
+        }
+        _ => false,
     }
 }
 

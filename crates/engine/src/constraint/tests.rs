@@ -351,6 +351,41 @@ fn a_free_answer_has_no_guide() {
     assert!(free(&with_tools(&tools, ToolChoice::Auto, true)));
 }
 
+/// The same for tools, and as many as a client may honestly have.
+#[test]
+fn tools_compile_in_bounded_time() {
+    let many = |n: usize, schema: &Value| -> Value {
+        (0..n).map(|i| (format!("p{i}"), schema.clone())).collect()
+    };
+    let object = |properties: Value| json!({"properties": properties, "required": ["p0"]});
+    let number = json!({"type": "integer", "minimum": 3});
+    let unions = json!({"anyOf": vec![json!({"$ref": "#/$defs/x"}); 20]});
+    let bomb = json!({"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": unions}});
+    let named = |i: usize, parameters: &Value| json!({"function": {"name": format!("tool_{i}"), "strict": true, "parameters": parameters}});
+    let usual = object(many(12, &number));
+    let cases: Vec<(Vec<Value>, bool)> = vec![
+        ((0..64).map(|i| named(i, &usual)).collect(), true),
+        (vec![tool(true, &object(many(60, &json!({"type": "string"}))))], true),
+        (vec![tool(true, &object(many(15_000, &number)))], false),
+        (vec![tool(false, &bomb)], true),
+        ((0..3_000).map(|i| named(i, &json!({}))).collect(), true),
+    ];
+    for (i, (tools, compiles)) in cases.iter().enumerate() {
+        for choice in [ToolChoice::Auto, ToolChoice::Required] {
+            let start = Instant::now();
+            let constraint = Constraint::JsonObject;
+            let form = with_tools(tools, choice, false);
+            let mut outcome = grammars().guide(&Form { constraint: Some(&constraint), ..form });
+            assert!(outcome.is_ok() || !compiles, "{i}: {outcome:?}");
+            if let Ok(Some(guide)) = &mut outcome {
+                let _ = guide.mask(&vec![0.0; 265], &mut Vec::new());
+            }
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(3), "{i}: {took:?}");
+        }
+    }
+}
+
 /// Times with the vocabulary of a checkpoint: `LILY_TOKENIZER=.../tokenizer.json`.
 #[test]
 #[ignore = "measures, and needs a file"]

@@ -14,6 +14,7 @@
 //! closing tag: to constrain it would damage the contents of files. Strings that are listed are
 //! alternatives. All other values are JSON of their schema.
 
+use super::cost::check_together;
 use super::schema::{Strictness, depth};
 use crate::limits::{CONSTRAINT_BYTES_MAX, SCHEMA_DEPTH_MAX};
 use crate::{SubmitError, ToolChoice, ToolRule};
@@ -81,6 +82,7 @@ impl ToolGrammar {
 fn rules(tools: &[&Tool<'_>], single_call: bool) -> Result<String, String> {
     let mut rules = String::new();
     let mut bodies = Vec::new();
+    check_together(tools.iter().map(|tool| tool.schema))?;
     for (i, tool) in tools.iter().enumerate() {
         if tools[..i].iter().any(|other| other.name == tool.name) {
             continue;
@@ -93,11 +95,7 @@ fn rules(tools: &[&Tool<'_>], single_call: bool) -> Result<String, String> {
         }
         tool.write(i, &mut rules)?;
         bodies.push(format!("f{i}"));
-        if rules.len() > CONSTRAINT_BYTES_MAX {
-            return Err(format!(
-                "their schemas make a grammar of more than {CONSTRAINT_BYTES_MAX} bytes"
-            ));
-        }
+        check_len(&rules)?;
     }
     let bare: Vec<String> =
         tools.iter().map(|tool| regex_literal(&format!("<function={}>", tool.name))).collect();
@@ -120,6 +118,13 @@ free[lazy]: /\n<\/parameter>\n|\n(?s:.*)\n<\/parameter>\n/
         bare = bare.join("|"),
     );
     Ok(rules)
+}
+
+fn check_len(rules: &str) -> Result<(), String> {
+    if rules.len() <= CONSTRAINT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!("their schemas make a grammar of more than {CONSTRAINT_BYTES_MAX} bytes"))
 }
 
 impl<'a> Tool<'a> {
@@ -168,6 +173,7 @@ impl<'a> Tool<'a> {
             let tag = quoted(&format!("<parameter={name}>"));
             let text = self.value(name, value)?;
             let _ = writeln!(rules, "f{i}_p{n}: {tag} {text}");
+            check_len(rules)?;
             parts.push(format!("f{i}_p{n}{}", if is_required { "" } else { "?" }));
         }
         if !is_closed {
