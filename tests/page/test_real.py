@@ -1,5 +1,7 @@
 """The page on the real server with the demo model."""
 
+import json
+
 from playwright.sync_api import expect
 
 
@@ -23,9 +25,17 @@ def test_the_demo_answers(visits, lily_url):
 
 def test_the_demo_is_stopped(visits, lily_url):
     visit = visits(lily_url)
+
+    def without_end(route):
+        # The demo's own answers are over before anybody can stop them.
+        body = {**route.request.post_data_json, "ignore_eos": True, "max_completion_tokens": 3_000}
+        route.continue_(post_data=json.dumps(body))
+
+    visit.page.route("**/v1/chat/completions", without_end)
     visit.ask("Tell me everything about yourself, at length.")
     visit.page.get_by_role("button", name="Stop", exact=True).click()
     visit.finished()
+    visit.page.unroute("**/v1/chat/completions")
     expect(visit.last).to_contain_text("Stopped.")
     visit.ask_and_wait("What is 1 + 1?")
     assert visit.stored()[0]["messages"][3]["finish"] in ("stop", "length")

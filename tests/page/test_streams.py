@@ -160,6 +160,15 @@ def test_the_view_stays_where_the_user_scrolled(visit, server):
     assert from_end(visit) < 3
 
 
+def test_unfolding_old_thinking_does_not_move_the_view(visit, server):
+    server.scripts = [answer(thought("A line of thought.\n\n" * 80), "Short.")]
+    summary = visit.ask_and_wait().locator("summary")
+    before = summary.bounding_box()["y"]
+    summary.click()
+    expect(visit.page.get_by_role("button", name="Go to the end")).to_be_visible()
+    assert abs(summary.bounding_box()["y"] - before) < 3
+
+
 def test_thinking_that_breaks_off_is_kept(visit, server):
     server.scripts = [[thought("deep"), {"error": {"message": "out of memory"}}, END]]
     broken = visit.ask_and_wait()

@@ -1,8 +1,5 @@
 // One answer on its way: takes the chunks of a stream into a turn and measures.
 
-/** Calls that one answer may have; a stream that names more is none of ours. */
-const RUN_CALLS_MAX = CALLS_MAX;
-
 class Run {
   constructor(chat, turn) {
     this.chat = chat;
@@ -71,7 +68,7 @@ class Run {
     if (typeof piece !== "object" || piece === null) return;
     const { calls } = this.turn;
     const index = piece.index ?? 0;
-    if (!Number.isInteger(index) || index < 0 || index >= RUN_CALLS_MAX) return;
+    if (!Number.isInteger(index) || index < 0 || index >= CALLS_MAX) return;
     this.endThinking();
     while (calls.length <= index) calls.push({ id: "", name: "", arguments: "" });
     const call = calls[index];

@@ -23,12 +23,15 @@ class Transcript {
     this.pinned = true;
     this.lastTop = 0;
     this.queued = false;
+    /** An answer grows. */
+    this.isLive = false;
     this.scroller.addEventListener("scroll", () => this.onScroll(), { passive: true });
     this.toEnd.addEventListener("click", () => {
       this.pin();
       byId("input").focus();
     });
-    new ResizeObserver(() => this.follow()).observe(this.list);
+    // What the user unfolds in a finished answer must not move away.
+    new ResizeObserver(() => (this.isLive ? this.follow() : this.look())).observe(this.list);
     new ResizeObserver(() => this.follow()).observe(this.scroller);
   }
 
@@ -61,6 +64,7 @@ class Transcript {
 
   /** Brings the page to the turns that the conversation has now; those that stay are not made again. */
   refresh(chat, liveTurn) {
+    this.isLive = Boolean(liveTurn);
     const kept = new Map(this.views.map((view) => [view.turn, view]));
     if (chat.messages.length === 0) {
       this.views = [];
@@ -111,8 +115,8 @@ class Transcript {
   }
 
   onScroll() {
-    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
-    const left = scrollHeight - clientHeight - scrollTop;
+    const { scrollTop } = this.scroller;
+    const left = this.distance();
     // Growth moves the end away without a scroll; only the user moves the view upwards, except that
     // the browser does when the end itself moves up.
     if (left <= 2) this.pinned = true;
@@ -132,7 +136,18 @@ class Transcript {
       this.scroller.scrollTop = this.scroller.scrollHeight;
       this.lastTop = this.scroller.scrollTop;
     }
+    this.toEnd.hidden = this.pinned || this.distance() < END_PX;
+  }
+
+  /** Takes the place where the view is for the one where it should be. */
+  look() {
+    this.pinned = this.distance() < END_PX;
+    this.toEnd.hidden = this.pinned;
+  }
+
+  /** From the end, in pixels. */
+  distance() {
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
-    this.toEnd.hidden = this.pinned || scrollHeight - clientHeight - scrollTop < END_PX;
+    return scrollHeight - clientHeight - scrollTop;
   }
 }
