@@ -109,9 +109,9 @@ impl Grammars {
         let ids = 0..TokenId::try_from(self.vocab_size).unwrap_or(TokenId::MAX);
         // Special tokens are no text, so no form contains them. Tags such as `<think>` are text.
         let words: Vec<Vec<u8>> = ids
-            .map(|id| match self.tokenizer.is_special(id) {
-                true => Vec::new(),
-                false => self.tokenizer.token_bytes(id).to_vec(),
+            .map(|id| {
+                let bytes = self.tokenizer.token_bytes(id);
+                if self.tokenizer.is_special(id) { Vec::new() } else { bytes.to_vec() }
             })
             .collect();
         let Some(&eos) = self.eos_token_ids.first() else {

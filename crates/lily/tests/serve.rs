@@ -18,6 +18,7 @@ impl Server {
             .args(["serve", "--port", "0", "--threads", "1"])
             .args(flags)
             .env_remove("LILY_LOG")
+            .env_remove("LILY_API_KEY")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -39,10 +40,15 @@ impl Server {
 
     /// Sends a request and returns its connection.
     fn request(&self, head: &str, body: &str) -> BufReader<TcpStream> {
+        self.request_with(head, "x: y", body)
+    }
+
+    /// The same with a header.
+    fn request_with(&self, head: &str, header: &str, body: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         write!(
             stream,
-            "{head} HTTP/1.1\r\nhost: lily\r\nconnection: close\r\n\
+            "{head} HTTP/1.1\r\nhost: localhost\r\n{header}\r\nconnection: close\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         )
@@ -172,4 +178,60 @@ fn the_second_signal_stops_at_once() {
     assert_eq!(status.code(), Some(0), "{said}");
     assert!(said.contains("stopping at once"), "{said}");
     assert!(!rest(stream).contains("[DONE]"));
+}
+
+/// What `lily serve` says when it refuses to start.
+fn refusal(flags: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_lily"))
+        .args(["serve", "--port", "0"])
+        .args(flags)
+        .env_remove("LILY_API_KEY")
+        .output()
+        .expect("lily starts");
+    assert_eq!(output.status.code(), Some(1), "{flags:?}");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+#[test]
+fn others_need_a_key() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("keys");
+    let path = file.to_str().expect("UTF-8");
+    let said = refusal(&["--host", "0.0.0.0"]);
+    assert!(said.contains("--api-key-file") && said.contains("--allow-anyone"), "{said}");
+    assert!(refusal(&["--api-key-file", path]).contains(path));
+    std::fs::write(&file, "# nothing\n\n").expect("written");
+    assert!(refusal(&["--api-key-file", path]).contains("no key"));
+    assert!(refusal(&["--api-key", "short"]).contains("8 to 1024"));
+    assert!(refusal(&["--cors-origin", "app.example"]).contains("https://app.example"));
+    std::fs::write(&file, "# ours\n a-key-of-one \n\na-key-of-two\n").expect("written");
+    let server = Server::start(&["--host", "0.0.0.0", "--api-key-file", path]);
+    let models = |key: &str| {
+        let header = format!("authorization: Bearer {key}");
+        rest(server.request_with("GET /v1/models", &header, ""))
+    };
+    assert!(models("a-key-of-two").starts_with("HTTP/1.1 200"), "{}", models("a-key-of-two"));
+    assert!(models("a-key").starts_with("HTTP/1.1 401"));
+    server.signal("-INT");
+    let (status, said) = server.end();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(!said.contains("a-key-of-two"), "keys are in no log: {said}");
+}
+
+#[test]
+fn a_trace_has_what_a_report_needs() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("trace.jsonl");
+    let server = Server::start(&["--trace", file.to_str().expect("UTF-8")]);
+    assert!(rest(server.stream(3)).contains("[DONE]"));
+    server.signal("-INT");
+    assert_eq!(server.end().0.code(), Some(0));
+    let text = std::fs::read_to_string(&file).expect("written");
+    let record: serde_json::Value = serde_json::from_str(text.trim()).expect("one line");
+    assert!(record["prompt"].as_str().expect("text").contains("<|im_start|>user\nHello!"));
+    assert_eq!(record["finish_reason"], "length");
+    assert_eq!(record["token_ids"].as_array().expect("a list").len(), 3);
+    assert!(!record["raw"].as_str().expect("text").is_empty());
+    let said = refusal(&["--trace", "/no/such/folder/trace"]);
+    assert!(said.contains("/no/such/folder/trace"), "{said}");
 }

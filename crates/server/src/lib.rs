@@ -11,6 +11,7 @@
 
 mod access;
 mod active;
+mod anthropic;
 mod ask;
 mod body;
 mod chat;
@@ -25,7 +26,10 @@ mod listen;
 mod metrics;
 mod models;
 mod native;
+mod ndjson;
+mod ollama;
 mod openapi;
+mod page;
 mod responses;
 mod routes;
 mod run;

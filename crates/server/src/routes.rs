@@ -7,12 +7,12 @@ use crate::dialect::Dialect;
 use crate::error::{ApiError, quoted};
 use crate::limits::REQUEST_ID_BYTES_MAX;
 use crate::metrics::ResponseCount;
-use crate::{chat, completions, models, native, openapi, responses};
+use crate::{anthropic, chat, completions, models, native, ollama, openapi, page, responses};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -38,6 +38,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/apply-template", post(native::apply_template))
         .route("/v1/lily/props", get(native::props))
         .route("/v1/lily/slots", get(native::slots))
+        .route("/v1/messages", post(anthropic::handle))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::loaded))
+        .route("/api/show", post(ollama::show))
+        .route("/api/version", get(ollama::version))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found)
         .layer(from_fn_with_state(Arc::clone(&app), access::check));
@@ -77,17 +85,8 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, text)], app.metrics.render(&app.engine)).into_response()
 }
 
-async fn index(State(app): State<Arc<App>>) -> Html<String> {
-    let mut model = String::new();
-    for c in app.config.model_id.chars() {
-        match c {
-            '<' => model.push_str("&lt;"),
-            '>' => model.push_str("&gt;"),
-            '&' => model.push_str("&amp;"),
-            c => model.push(c),
-        }
-    }
-    Html(include_str!("index.html").replace("{model}", &model))
+async fn index() -> Response {
+    page::respond()
 }
 
 async fn not_found(method: Method, uri: Uri) -> ApiError {

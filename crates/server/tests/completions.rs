@@ -95,7 +95,7 @@ async fn the_prompt_is_returned_where_asked_for() {
 async fn log_probabilities_of_the_prompt_are_returned() {
     let body =
         json!({"prompt": "Säy", "echo": true, "max_tokens": 1, "logprobs": 2, "temperature": 0});
-    let answer = complete("Hi", &body).await;
+    let answer = complete("Hello there", &body).await;
     let logprobs = &answer["choices"][0]["logprobs"];
     // "ä" has two bytes, which are tokens here.
     assert_eq!(logprobs["tokens"].as_array().expect("a list").len(), 5, "{answer}");
@@ -107,10 +107,10 @@ async fn log_probabilities_of_the_prompt_are_returned() {
     );
     assert!(logprobs["top_logprobs"][4].is_object());
     let body = json!({"prompt": "Say", "echo": true, "max_tokens": 0, "logprobs": 1});
-    let answer = complete("Hi", &body).await;
+    let answer = complete("Hello there", &body).await;
     assert_eq!(answer["choices"][0]["logprobs"]["tokens"], json!(["S", "a", "y"]));
     let body = json!({"prompt": "S", "echo": true, "max_tokens": 0, "logprobs": 1});
-    let answer = complete("Hi", &body).await;
+    let answer = complete("Hello there", &body).await;
     assert_eq!(answer["choices"][0]["logprobs"]["token_logprobs"], json!([null]));
 }
 

@@ -4,17 +4,37 @@
 //! every decision waits until the text that it depends on is there; only [`OutputParser::finish`]
 //! decides on what is missing.
 //!
-//! Whitespace: reasoning is trimmed at both ends. Newlines before the first content, after
-//! `</think>` or after a call, are no content, nor is whitespace before a call or after the last
-//! one. Everything else is kept as it is.
+//! What is unambiguously a call becomes one; all else stays content, so that nothing is lost.
+//!
+//! A call begins with `<tool_call>` or a neighbour of it and a function or JSON behind, or with
+//! the bare `<function=NAME>` of a known tool, and goes on as a call does. Its tag begins a line,
+//! or it is an outer tag that ends one. Within a sentence it is spoken of: it is a call there only
+//! if nothing follows it in the answer.
+//!
+//! A tag that Markdown quotes is content: in a fence, in code within a line, in a block quote,
+//! directly after a quotation mark. One fence is different, since models write their call that way:
+//! it holds nothing but complete calls of known tools and nothing follows it. Only the end of the
+//! answer tells, so such a fence, and such a call within a sentence, is held back, up to a limit;
+//! anything else in or after it releases it at once. The line of any fence waits for the first
+//! visible character after it, and no longer.
+//!
+//! Whitespace: reasoning is trimmed at both ends; further think blocks are a paragraph of it.
+//! Newlines before the first content, after `</think>` or after a call, are no content, nor is
+//! whitespace before a call or after the last one. Everything else is kept as it is.
 
 mod ahead;
 mod call;
+mod candidate;
+mod content;
+mod json_call;
+mod prose;
 mod schema;
 mod value;
 
-use ahead::{Ahead, CallAhead, Look, call_ahead, function_ahead, look, skip_blank};
+use ahead::{Ahead, CallAhead, Look, TextEnds, look, skip_blank};
 use call::Call;
+use candidate::Candidate;
+use prose::Prose;
 pub use schema::ToolSchema;
 use value::Value;
 
@@ -68,12 +88,27 @@ pub struct OutputParser {
     deltas: Vec<Delta>,
     segment: Segment,
     n_calls: u32,
-    /// Between `<tool_call>` and `</tool_call>`.
-    in_call_tags: bool,
-    /// Nothing but whitespace has come.
-    fresh: bool,
-    /// Content has been written.
-    has_content: bool,
+    prose: Prose,
+    /// Outer tags of calls that are open.
+    n_wrappers: u32,
+    seen: Seen,
+    /// A call has ended the reasoning; its closing tag may come yet.
+    unclosed_thinking: bool,
+    /// `<think>` in the content whose partner is content, too.
+    n_think_texts: usize,
+    /// Reads the text of a candidate: candidates do not nest.
+    in_candidate: bool,
+    /// The text ended within a call.
+    was_cut: bool,
+}
+
+/// What has come.
+#[derive(Debug, Default)]
+struct Seen {
+    /// More than whitespace, tags included.
+    anything: bool,
+    content: bool,
+    reasoning: bool,
 }
 
 #[derive(Debug)]
@@ -86,6 +121,8 @@ enum Mode {
     Value(Call, Value),
     /// After `</function>`.
     AfterFunction,
+    /// What is a call only if nothing follows.
+    Candidate(Box<Candidate>),
 }
 
 /// Text between two tags.
@@ -93,6 +130,8 @@ enum Mode {
 struct Segment {
     /// Follows a tag, so newlines at its start are no content.
     after_tag: bool,
+    /// Follows a call, so that further ends of it are no content.
+    after_call: bool,
     /// Something visible has been written.
     visible: bool,
     /// Whitespace that is dropped if a tag follows.
@@ -102,6 +141,10 @@ struct Segment {
 impl Segment {
     fn after_tag() -> Self {
         Self { after_tag: true, ..Self::default() }
+    }
+
+    fn after_call() -> Self {
+        Self { after_tag: true, after_call: true, ..Self::default() }
     }
 }
 
@@ -116,9 +159,13 @@ impl OutputParser {
             deltas: Vec::new(),
             segment: Segment::default(),
             n_calls: 0,
-            in_call_tags: false,
-            fresh: true,
-            has_content: false,
+            prose: Prose::new(),
+            n_wrappers: 0,
+            seen: Seen::default(),
+            unclosed_thinking: false,
+            n_think_texts: 0,
+            in_candidate: false,
+            was_cut: false,
         }
     }
 
@@ -134,6 +181,7 @@ impl OutputParser {
         if let Mode::Body(call) = &self.mode {
             call.end().into_iter().for_each(|delta| add(&mut deltas, delta));
             self.mode = Mode::AfterFunction;
+            self.was_cut = true;
         }
         let is_content = matches!(self.mode, Mode::Content);
         let held = std::mem::take(&mut self.segment.held);
@@ -159,6 +207,7 @@ impl OutputParser {
                 Mode::Body(call) => self.step_body(call, at_end),
                 Mode::Value(call, value) => self.step_value(call, value, at_end),
                 Mode::AfterFunction => self.step_after_function(at_end),
+                Mode::Candidate(candidate) => self.step_candidate(candidate, at_end),
             };
             if !goes_on {
                 break;
@@ -174,29 +223,38 @@ impl OutputParser {
     }
 
     fn step_reasoning(&mut self, at_end: bool) -> bool {
-        if self.step_plain() {
+        if self.step_plain(&['<']) {
             return true;
         }
-        let rest = self.rest();
-        if rest.is_empty() {
+        if self.rest().is_empty() {
             return false;
         }
-        let close = look(rest, "</think>", at_end);
+        let is_quoted = self.prose.is_quoted();
+        let rest = self.rest();
+        let close = self.think_end(at_end);
         // Some models repeat the tag that the prompt ends with.
         let open = if self.segment.visible { Look::No } else { look(rest, "<think>", at_end) };
-        let call = self.tagged_call(at_end);
+        let call = if is_quoted { self.quoted_tag(at_end) } else { self.tagged_call(at_end) };
         match (close, open, call) {
             (Look::Yes, ..) => {
                 self.done += "</think>".len();
                 self.leave_reasoning();
             }
-            (_, Look::Yes, _) => self.done += "<think>".len(),
-            (_, _, CallAhead::Function { name, len })
-                if self.options.tools.is_empty() || self.tool(&name).is_some() =>
+            (_, Look::Yes, _) => {
+                self.done += "<think>".len();
+                self.prose = Prose::new();
+            }
+            (_, _, CallAhead::Function { name, len, wrappers })
+                if wrappers.all_trained
+                    && (self.prose.begins_line() || wrappers.ends_line)
+                    && (self.options.tools.is_empty() || self.tool(&name).is_some()) =>
             {
                 // The model calls without closing its reasoning.
                 self.leave_reasoning();
-                self.start_tagged_call(&name, len);
+                self.unclosed_thinking = true;
+                self.n_wrappers = wrappers.n;
+                self.done += len;
+                self.start_call(&name);
             }
             (Look::Maybe, ..) | (_, Look::Maybe, _) | (_, _, CallAhead::Maybe) => return false,
             _ => self.write_next_char(),
@@ -204,92 +262,68 @@ impl OutputParser {
         true
     }
 
+    /// `</think>` at the place, unless quotation marks stand directly around it.
+    fn think_end(&self, at_end: bool) -> Look {
+        let found = look(self.rest(), "</think>", at_end);
+        let Some(mark) = self.prose.mark_before().filter(|_| found == Look::Yes) else {
+            return found;
+        };
+        match self.rest()["</think>".len()..].chars().next() {
+            Some(next) if next == mark => Look::No,
+            None if !at_end => Look::Maybe,
+            _ => Look::Yes,
+        }
+    }
+
     fn leave_reasoning(&mut self) {
         self.segment = Segment::after_tag();
+        self.prose = Prose::new();
         self.mode = Mode::Content;
-        self.fresh = false;
+        self.seen.anything = true;
     }
 
-    fn step_content(&mut self, at_end: bool) -> bool {
-        if self.step_plain() {
-            return true;
-        }
+    fn step_body(&mut self, mut call: Call, at_end: bool) -> bool {
         let rest = self.rest();
-        if rest.is_empty() {
-            return false;
-        }
-        // A closing tag without an opening one is dropped where a model writes it out of habit.
-        let stray = !self.segment.visible || !self.options.starts_in_thinking;
-        let close = if stray { look(rest, "</think>", at_end) } else { Look::No };
-        let open = if self.fresh { look(rest, "<think>", at_end) } else { Look::No };
-        let end = if self.in_call_tags { look(rest, "</tool_call>", at_end) } else { Look::No };
-        if at_end && self.in_call_tags && rest.len() > 1 && "</tool_call>".starts_with(rest) {
-            // The text ends within the tag.
-            self.done = self.buffer.len();
-            return true;
-        }
-        let bare = if self.options.parse_tools { function_ahead(rest, at_end) } else { Ahead::No };
-        match (close, open, end, self.tagged_call(at_end), bare) {
-            (Look::Yes, ..) => {
-                self.done += "</think>".len();
-                if !self.segment.visible {
-                    self.segment = Segment::after_tag();
-                }
-                self.fresh = false;
-            }
-            (_, Look::Yes, ..) => {
-                self.done += "<think>".len();
-                self.segment = Segment::default();
-                self.mode = Mode::Reasoning;
-                self.fresh = false;
-            }
-            (_, _, Look::Yes, ..) => {
-                self.done += "</tool_call>".len();
-                self.in_call_tags = false;
-                self.segment = Segment::after_tag();
-            }
-            (_, _, _, CallAhead::Function { name, len }, _) => self.start_tagged_call(&name, len),
-            (_, _, _, CallAhead::Json { name, arguments, len }, _) => {
-                // Dropped later if it is still to come.
-                self.in_call_tags = !rest[..len].ends_with("</tool_call>");
-                self.done += len;
-                self.write_whole_call(name, arguments);
-            }
-            (_, _, _, _, Ahead::Yes { name, len }) if self.tool(&name).is_some() => {
-                self.done += len;
-                self.start_call(&name);
-            }
-            (Look::Maybe, ..)
-            | (_, Look::Maybe, ..)
-            | (_, _, Look::Maybe, ..)
-            | (_, _, _, CallAhead::Maybe, _)
-            | (_, _, _, _, Ahead::Maybe) => return false,
-            _ => self.write_next_char(),
-        }
-        true
-    }
-
-    /// `<tool_call>` at the place with a call after it.
-    fn tagged_call(&self, at_end: bool) -> CallAhead {
-        if self.options.parse_tools { call_ahead(self.rest(), at_end) } else { CallAhead::No }
-    }
-
-    fn step_body(&mut self, call: Call, at_end: bool) -> bool {
-        let rest = self.rest();
-        let Some(at) = rest.find('<') else {
+        let here = rest.trim_start();
+        let at = rest.len() - here.len();
+        // What the text ends within counts for nothing.
+        if here.is_empty() || at_end && ahead::is_part_of_call(here) {
             self.done = self.buffer.len();
             self.mode = Mode::Body(call);
             return false;
-        };
-        let here = &rest[at..];
+        }
+        if call.is_fresh {
+            match json_call::object_ahead(here, at_end) {
+                Ok(Some(object)) => {
+                    self.done += at + object.len;
+                    let json = call.write_object(object.members);
+                    if !json.is_empty() {
+                        let index = call.index;
+                        add(&mut self.deltas, Delta::ToolCallArguments { index, json });
+                    }
+                    self.mode = Mode::Body(call);
+                    return true;
+                }
+                Err(TextEnds) => {
+                    self.mode = Mode::Body(call);
+                    return false;
+                }
+                Ok(None) => {}
+            }
+        }
+        let stray = look(here, ahead::PARAMETER_END, at_end);
         let parameter = ahead::parameter_ahead(here, at_end);
         let function = look(here, "</function>", at_end);
-        let end = look(here, "</tool_call>", at_end);
+        let end = ahead::wrapper_end(here, at_end);
         let next = look(here, "<tool_call>", at_end);
         match (parameter, function, end, next) {
+            _ if stray == Look::Yes => {
+                call.is_fresh = false;
+                self.done += at + ahead::PARAMETER_END.len();
+                self.mode = Mode::Body(call);
+            }
             (Ahead::Yes { name, len }, ..) => {
                 self.done += at + len;
-                let mut call = call;
                 let value = call.start_value(name, &self.options.tools);
                 self.mode = Mode::Value(call, value);
             }
@@ -298,28 +332,26 @@ impl OutputParser {
                 self.end_call(&call);
                 self.mode = Mode::AfterFunction;
             }
-            (_, _, Look::Yes, _) => {
-                self.done += at + "</tool_call>".len();
+            (_, _, Ok(Some(len)), _) => {
+                self.done += at + len;
                 self.end_call(&call);
-                self.in_call_tags = false;
-                self.segment = Segment::after_tag();
+                self.n_wrappers = self.n_wrappers.saturating_sub(1);
             }
             (_, _, _, Look::Yes) => {
                 self.done += at;
                 self.end_call(&call);
-                self.segment = Segment::after_tag();
             }
             (Ahead::Maybe, ..)
             | (_, Look::Maybe, ..)
-            | (_, _, Look::Maybe, _)
+            | (_, _, Err(TextEnds), _)
             | (.., Look::Maybe) => {
-                self.done += at;
                 self.mode = Mode::Body(call);
                 return false;
             }
+            // No part of a call: it has ended, and the text is not lost.
             _ => {
-                self.done += at + 1;
-                self.mode = Mode::Body(call);
+                self.done += at;
+                self.end_call(&call);
             }
         }
         true
@@ -346,29 +378,24 @@ impl OutputParser {
         if after.is_empty() {
             return false;
         }
-        match (look(after, "</tool_call>", at_end), function_ahead(after, at_end)) {
-            (Look::Yes, _) => {
-                self.done += len + "</tool_call>".len();
-                self.in_call_tags = false;
-                self.mode = Mode::Content;
-            }
-            (_, Ahead::Yes { name, len: tag_len })
-                if self.in_call_tags || self.tool(&name).is_some() =>
+        match ahead::whole_function_ahead(after, at_end) {
+            Ahead::Yes { name, len: tag_len }
+                if self.n_wrappers > 0 || self.tool(&name).is_some() =>
             {
                 self.done += len + tag_len;
                 self.start_call(&name);
             }
-            (Look::Maybe, _) | (_, Ahead::Maybe) => return false,
+            Ahead::Maybe => return false,
+            // Ends of outer tags are dropped there.
             _ => self.mode = Mode::Content,
         }
-        self.segment = Segment::after_tag();
         true
     }
 
-    /// Writes what comes before the next `<`; `false` if nothing does.
-    fn step_plain(&mut self) -> bool {
+    /// Writes what comes before the next of these; `false` if nothing does.
+    fn step_plain(&mut self, stops: &[char]) -> bool {
         let rest = self.rest();
-        let len = rest.find('<').unwrap_or(rest.len());
+        let len = rest.find(stops).unwrap_or(rest.len());
         if len == 0 {
             return false;
         }
@@ -376,7 +403,7 @@ impl OutputParser {
         true
     }
 
-    /// The `<` at the place is no tag.
+    /// The character at the place, which is an ASCII one, begins nothing.
     fn write_next_char(&mut self) {
         self.write('<'.len_utf8());
     }
@@ -386,10 +413,11 @@ impl OutputParser {
         let in_reasoning = self.in_reasoning();
         let mut text = &self.buffer[self.done..self.done + len];
         self.done += len;
+        self.prose.read(text);
         if !self.segment.visible && self.segment.held.is_empty() {
             if in_reasoning {
                 text = text.trim_start();
-            } else if self.segment.after_tag && !self.has_content {
+            } else if self.segment.after_tag && !self.seen.content {
                 text = text.trim_start_matches(['\n', '\r']);
             }
         }
@@ -399,11 +427,15 @@ impl OutputParser {
             return;
         }
         let mut piece = std::mem::take(&mut self.segment.held);
+        if in_reasoning && !self.segment.visible && self.seen.reasoning {
+            piece.push_str("\n\n");
+        }
         piece.push_str(visible);
         self.segment.held.push_str(&text[visible.len()..]);
         self.segment.visible = true;
-        self.fresh = false;
-        self.has_content |= !in_reasoning;
+        self.seen.anything = true;
+        self.seen.content |= !in_reasoning;
+        self.seen.reasoning |= in_reasoning;
         let delta = if in_reasoning { Delta::Reasoning(piece) } else { Delta::Content(piece) };
         add(&mut self.deltas, delta);
     }
@@ -412,33 +444,34 @@ impl OutputParser {
         self.options.tools.iter().find(|tool| tool.name == name)
     }
 
-    fn start_tagged_call(&mut self, name: &str, len: usize) {
-        self.done += len;
-        self.in_call_tags = true;
-        self.start_call(name);
-    }
-
     fn start_call(&mut self, name: &str) {
         let call = Call::new(self.n_calls, name, &self.options.tools);
         self.n_calls += 1;
-        self.fresh = false;
-        self.segment = Segment::after_tag();
+        self.seen.anything = true;
         self.deltas.push(Delta::ToolCallStart { index: call.index, name: name.to_string() });
+        self.after_call();
         self.mode = Mode::Body(call);
     }
 
+    /// Ends the JSON text; the mode is content, with nothing of it written.
     fn end_call(&mut self, call: &Call) {
         call.end().into_iter().for_each(|delta| add(&mut self.deltas, delta));
+        self.after_call();
     }
 
     fn write_whole_call(&mut self, name: String, json: String) {
         let index = self.n_calls;
         self.n_calls += 1;
-        self.fresh = false;
-        self.segment = Segment::after_tag();
+        self.seen.anything = true;
+        self.after_call();
         self.deltas.push(Delta::ToolCallStart { index, name });
         self.deltas.push(Delta::ToolCallArguments { index, json });
         self.deltas.push(Delta::ToolCallEnd { index });
+    }
+
+    fn after_call(&mut self) {
+        self.segment = Segment::after_call();
+        self.prose = Prose::new();
     }
 }
 

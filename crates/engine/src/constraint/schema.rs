@@ -76,7 +76,7 @@ impl Strictness {
     /// (with it) and of JavaScript (without), and its tokens `":` and `":"` are both common; forcing
     /// one would force what it finds unlikely.
     ///
-    /// Without `\uXXXX`, by which a key could be written twice. The model writes characters as they
+    /// Without escapes by code point, with which a key could be written twice. The model writes characters as they
     /// are.
     ///
     /// `oneOf` counts as `anyOf`: whether options exclude each other cannot be told where they are

@@ -232,7 +232,7 @@ fn call(parameters: &[(&str, &str)]) -> String {
     text + "</function>\n</tool_call>"
 }
 
-fn with_tools<'a>(tools: &'a [Value], choice: ToolChoice, single_call: bool) -> Form<'a> {
+fn with_tools(tools: &[Value], choice: ToolChoice, single_call: bool) -> Form<'_> {
     Form { tools, tool_rule: ToolRule { choice, single_call }, ..Form::default() }
 }
 
@@ -349,4 +349,50 @@ fn a_free_answer_has_no_guide() {
     let free = |form: &Form<'_>| grammars().guide(form).expect("nothing to compile").is_none();
     assert!(free(&Form::default()));
     assert!(free(&with_tools(&tools, ToolChoice::Auto, true)));
+}
+
+/// Times with the vocabulary of a checkpoint: `LILY_TOKENIZER=.../tokenizer.json`.
+#[test]
+#[ignore = "measures, and needs a file"]
+fn speed_with_a_real_vocabulary() {
+    let path = std::env::var("LILY_TOKENIZER").expect("the path of a tokenizer.json");
+    let bytes = std::fs::read(path).expect("the file is there");
+    let tokenizer = Arc::new(Tokenizer::from_bytes(&bytes).expect("it is one"));
+    let eos = tokenizer.token_id("<|im_end|>").expect("it has turns");
+    let n = tokenizer.vocab_size();
+    let grammars = Grammars::new(Arc::clone(&tokenizer), &[eos], n);
+    let row = vec![0.0; n];
+    let mut masked = Vec::new();
+    let tools = [tool(true, &parameters())];
+    let schema = Constraint::JsonSchema(parameters());
+    let calls = call(&[("path", "src/a b.rs"), ("mode", "read"), ("n", "12")]);
+    let json = r#"{"path": "größe 🌷\n and a longer text", "n": 12, "tags": ["a", "b c"]}"#;
+    let cases = [
+        (
+            Form { constraint: Some(&schema), after_thinking: true, ..Form::default() },
+            json.to_owned(),
+        ),
+        (Form { constraint: Some(&Constraint::JsonObject), ..Form::default() }, json.to_owned()),
+        (with_tools(&tools, ToolChoice::Required, false), calls.clone()),
+        (with_tools(&tools, ToolChoice::Auto, false), format!("Sure, I will.\n\n{calls}")),
+    ];
+    for (form, text) in cases {
+        let start = Instant::now();
+        let mut guide = grammars.guide(&form).expect("it compiles").expect("there is a form");
+        let compiled = start.elapsed();
+        let mut slowest = Duration::ZERO;
+        let ids = tokenizer.encode(&text).expect("any text");
+        let start = Instant::now();
+        for &id in &ids {
+            let step = Instant::now();
+            guide.mask(&row, &mut masked).expect("it goes on");
+            assert!(masked[id as usize] > f32::NEG_INFINITY, "{id} in {text}");
+            guide.push(id).expect("it was allowed");
+            slowest = slowest.max(step.elapsed());
+        }
+        let mean = start.elapsed() / u32::try_from(ids.len()).expect("few");
+        guide.mask(&row, &mut masked).expect("it can end");
+        assert!(masked[eos as usize] > f32::NEG_INFINITY);
+        eprintln!("compiled in {compiled:?}, a token in {mean:?}, at most {slowest:?}");
+    }
 }

@@ -6,6 +6,8 @@ mod input;
 mod request;
 mod store;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod tools;
 mod wire;
 

@@ -12,13 +12,16 @@ fn nasty() -> impl Strategy<Value = String> {
             "<function=unknown>", "<parameter=text>", "<parameter=mode>", "<parameter=tags>",
             "<parameter=x>", "</parameter>", "</function>", "<", "</", "<t", "<function=", "<parameter=",
             ">", "\n", "\n\n", " ", "1", "true", "null", "[1, 2]", "{\"name\": \"now\"}", "{", "}", "\"",
-            "\\", "é", "\u{1f642}", "text", "\u{3000}",
+            "\\", "é", "\u{1f642}", "text", "\u{3000}", "`", "```", "```\n", "```xml\n", "\n```", "~~~\n",
+            "\n> ", "'", "<function_call>", "</function_call>", "<tools>", "<function name=\"now\">", "[", "]", ",",
         ]).prop_map(String::from),
         // Calls that are nearly right.
         2 => prop::sample::select(vec![
             "<tool_call>\n<function=write>\n<parameter=text>\n", "\n</parameter>\n<parameter=mode>\n",
             "\n</parameter>\n</function>\n</tool_call>", "\n</parameter>\n</function>", "\n</think>\n\n",
             "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
+            "```xml\n<tool_call>\n<function=now>\n</function>\n</tool_call>\n```",
+            "x <tool_call><function=now></function></tool_call>", "<function=now>\n</function>\n",
         ]).prop_map(String::from),
         1 => any::<String>(),
     ];
@@ -67,7 +70,7 @@ proptest! {
     #[test]
     fn any_value_comes_back(value in nasty(), after: bool) {
         // What would end the value is not part of it.
-        let value = value.replace("</parameter>", "").replace("</", "< /");
+        let value = value.replace("</", "< /").replace("<tool_call>", "").replace("\n<p", "\n <p");
         let next = if after { "<parameter=mode>\n1\n</parameter>\n" } else { "" };
         let text = format!(
             "<tool_call>\n<function=write>\n<parameter=text>\n{value}\n</parameter>\n{next}\

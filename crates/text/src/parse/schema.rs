@@ -23,12 +23,48 @@ impl ToolSchema {
 
     pub(super) fn types(&self, parameter: &str) -> Types {
         let mut types = Types::default();
-        let property = self.parameters.get("properties").and_then(|all| all.get(parameter));
-        if let Some(property) = property.or_else(|| self.parameters.get("additionalProperties")) {
-            types.add(property, &self.parameters, 0);
+        let mut found = false;
+        self.each_object(&self.parameters, 0, &mut |schema| {
+            if let Some(property) = schema.get("properties").and_then(|all| all.get(parameter)) {
+                types.add(property, &self.parameters, 0);
+                found = true;
+            }
+        });
+        if let Some(others) = self.parameters.get("additionalProperties").filter(|_| !found) {
+            types.add(others, &self.parameters, 0);
         }
         types
     }
+
+    pub(super) fn property_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        self.each_object(&self.parameters, 0, &mut |schema| {
+            let properties = schema.get("properties").and_then(Value::as_object);
+            names.extend(properties.into_iter().flat_map(|all| all.keys().cloned()));
+        });
+        names
+    }
+
+    /// The schema itself and those that it is made of.
+    fn each_object<'s>(&'s self, schema: &'s Value, depth: usize, see: &mut dyn FnMut(&'s Value)) {
+        if depth > OBJECTS_DEPTH_MAX {
+            return;
+        }
+        see(schema);
+        for key in ["allOf", "anyOf", "oneOf"] {
+            for part in schema.get(key).and_then(Value::as_array).into_iter().flatten() {
+                self.each_object(part, depth + 1, see);
+            }
+        }
+        if let Some(target) = reference(schema, &self.parameters) {
+            self.each_object(target, depth + 1, see);
+        }
+    }
+}
+
+/// What a `$ref` within the same document points at.
+fn reference<'s>(schema: &'s Value, root: &'s Value) -> Option<&'s Value> {
+    root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
 }
 
 /// Types that a schema allows. None at all means that nothing is known.
@@ -46,6 +82,9 @@ pub(super) struct Types {
 
 /// References of schemas to others; more are a circle.
 const REFERENCES_MAX: usize = 16;
+/// Parts of the schema of all arguments within each other. Small, since parts may be circular and
+/// branch.
+const OBJECTS_DEPTH_MAX: usize = 3;
 
 impl Types {
     /// Whether the text is the value whatever it says.
@@ -75,9 +114,7 @@ impl Types {
                 self.add(option, root, depth + 1);
             }
         }
-        if let Some(path) = schema.get("$ref").and_then(Value::as_str)
-            && let Some(target) = path.strip_prefix('#').and_then(|path| root.pointer(path))
-        {
+        if let Some(target) = reference(schema, root) {
             self.add(target, root, depth + 1);
         }
         let listed = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
@@ -122,7 +159,11 @@ impl Types {
                 }
             }
         }
-        let number = if self.integer || self.number { number(text) } else { None };
+        let number = match (self.integer, self.number) {
+            (false, false) => None,
+            (true, false) => number(text).map(whole),
+            (_, true) => number(text),
+        };
         number.or_else(|| self.container(text)).unwrap_or_else(|| Value::from(raw).to_string())
     }
 
@@ -152,6 +193,23 @@ fn number(text: &str) -> Option<String> {
     }
     let number = serde_json::Number::from_f64(text.parse().ok()?)?;
     Some(number.to_string())
+}
+
+/// `3.0` as `3`, where whole numbers are asked for.
+fn whole(number: String) -> String {
+    match number.split_once('.') {
+        Some((whole, fraction))
+            if fraction.bytes().all(|byte| byte == b'0')
+                && whole.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            if whole == "-0" {
+                "0".to_string()
+            } else {
+                whole.to_string()
+            }
+        }
+        _ => number,
+    }
 }
 
 #[cfg(test)]
@@ -199,6 +257,11 @@ mod tests {
         check(json!({"properties": {}}), "{}", "{}");
         check(json!({"$ref": "#/$defs/Age"}), "4", "4");
         check(json!({"type": "integer"}), "null", "null");
+        check(json!({"type": "integer"}), "3.0", "3");
+        check(json!({"type": "integer"}), "-0.0", "0");
+        check(json!({"type": "integer"}), "1e3", "1000");
+        check(json!({"type": "integer"}), "3.5", "3.5");
+        check(json!({"type": ["integer", "number"]}), "3.0", "3.0");
     }
 
     #[test]
