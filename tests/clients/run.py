@@ -29,7 +29,7 @@ NOWHERE = "http://127.0.0.1:9"
 # Name, environment, file.
 SDKS = [
     ("openai-python", "sdk", "openai_python.py"),
-    ("openai-python-2", "older", "openai_python.py"),
+    ("openai-python-older", "older", "openai_python.py"),
     ("openai-forms", "sdk", "openai_forms_python.py"),
     ("openai-node", "node", "openai_node.mjs"),
     ("anthropic", "sdk", "anthropic_python.py"),
