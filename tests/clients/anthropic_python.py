@@ -29,7 +29,9 @@ def ask(url, **changes):
 
 @check
 def a_message_of_the_demo_model():
-    answer = ask(URL, messages=[{"role": "user", "content": "What is Lily?"}], temperature=0, max_tokens=64)
+    question = [{"role": "user", "content": "What is Lily?"}]
+    # The SDK no longer has a parameter for it.
+    answer = ask(URL, messages=question, max_tokens=64, extra_body={"temperature": 0})
     assert answer.type == "message" and answer.role == "assistant" and answer.id.startswith("msg_"), answer
     assert answer.content[0].type == "text" and answer.content[0].text, answer
     assert answer.stop_reason in ("end_turn", "max_tokens"), answer
@@ -97,7 +99,7 @@ def tokens_are_counted():
 
 @check
 def wrong_requests_raise_the_right_exceptions():
-    for fields in ({"messages": []}, {"temperature": 3}, {"max_tokens": 0}):
+    for fields in ({"messages": []}, {"extra_body": {"temperature": 3}}, {"max_tokens": 0}):
         try:
             ask(URL, **fields)
         except anthropic.BadRequestError as error:

@@ -37,7 +37,7 @@ def it_reads_and_edits_a_file():
             command = [agents() / "@anthropic-ai/claude-code-linux-x64/claude", "-p", TASK]
             command += ["--output-format", "json", "--allowedTools", "Read,Edit"]
             printed = run_agent(command, repository, {**variables(home, url), **attribution})
-            result = json.loads(printed[printed.index("{\"") :] if not printed.startswith("[") else printed)
+            result = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
             assert result["result"] == DONE and not result["is_error"] and result["num_turns"] == 3, printed
             assert_shouts(repository)
 

@@ -14,6 +14,7 @@ class User(BaseModel):
     age: int
 
 
+ADA = {"name": "Ada", "age": 36}
 RULES = (
     rule(call("User", name="Ada", age=36), has=["# Tools", '"User"'], think="A name and an age."),
     rule('{"name":"Ada","age":36}', has="Ada is 36", think="A name and an age."),
@@ -25,22 +26,24 @@ def client(url, mode):
     return instructor.from_openai(openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0), mode=mode)
 
 
-def ask(url, mode, **more):
+def ask(url, mode):
     create = client(url, mode).chat.completions.create
-    return create(model="demo", messages=MESSAGES, response_model=User, max_retries=0, **more)
+    user = create(model="demo", messages=MESSAGES, response_model=User, max_retries=0)
+    # The answer is of a class that instructor derives from ours.
+    return isinstance(user, User) and user.model_dump()
 
 
 @check
 def a_named_tool():
     with scripted(*RULES) as url:
-        assert ask(url, instructor.Mode.TOOLS) == User(name="Ada", age=36)
+        assert ask(url, instructor.Mode.TOOLS) == ADA
 
 
 @check
 def schemas_and_json():
     with scripted(*RULES) as url:
         for mode in (instructor.Mode.JSON_SCHEMA, instructor.Mode.JSON):
-            assert ask(url, mode) == User(name="Ada", age=36), mode
+            assert ask(url, mode) == ADA, mode
 
 
 @check
@@ -49,7 +52,7 @@ def partial_objects():
         stream = client(url, instructor.Mode.TOOLS).chat.completions.create_partial(
             model="demo", messages=MESSAGES, response_model=User, max_retries=0)
         objects = list(stream)
-        assert (objects[-1].name, objects[-1].age) == ("Ada", 36), objects
+        assert objects[-1].model_dump() == ADA, objects
 
 
 if __name__ == "__main__":

@@ -238,6 +238,36 @@ const checks = {
     assert.ok(texts.every((text) => text.length > 0));
   },
 
+  async structured_outputs() {
+    const properties = { mood: { enum: ["good", "bad"] } };
+    const schema = { type: "object", properties, required: ["mood"], additionalProperties: false };
+    const form = { type: "json_schema", json_schema: { name: "mood", strict: true, schema } };
+    const request = { ...fields({ messages: HELLO, max_tokens: 500 }), response_format: form };
+    const answer = await client.chat.completions.parse(request);
+    assert.ok(["good", "bad"].includes(answer.choices[0].message.parsed.mood), JSON.stringify(answer));
+  },
+
+  async forced_tools() {
+    for (const choice of ["required", { type: "function", function: { name: "get_weather" } }]) {
+      const answer = await create({ tools: [WEATHER], tool_choice: choice, max_tokens: 500 });
+      assert.equal(answer.choices[0].finish_reason, "tool_calls", JSON.stringify(answer));
+      const [call] = answer.choices[0].message.tool_calls;
+      assert.equal(call.function.name, "get_weather");
+      assert.equal(typeof JSON.parse(call.function.arguments).city, "string");
+    }
+  },
+
+  async legacy_completions() {
+    const request = { model: "demo", prompt: "Lily is", max_tokens: 8, temperature: 0 };
+    const answer = await client.completions.create(request);
+    assert.equal(answer.object, "text_completion");
+    let text = "";
+    for await (const piece of await client.completions.create({ ...request, stream: true })) {
+      text += piece.choices[0]?.text ?? "";
+    }
+    assert.equal(text, answer.choices[0].text);
+  },
+
   async bad_requests_throw_the_right_errors() {
     const image = [{ type: "image_url", image_url: { url: "data:image/png;base64,AAAA" } }];
     for (const [param, changes] of [
@@ -265,6 +295,7 @@ const checks = {
 };
 
 let failed = 0;
+const begun = Date.now();
 for (const [name, check] of Object.entries(checks)) {
   const started = Date.now();
   try {
@@ -275,5 +306,7 @@ for (const [name, check] of Object.entries(checks)) {
     console.log(`FAILED  ${name}\n${error.stack ?? error}`);
   }
 }
-console.log(`openai-node ${version}: ${Object.keys(checks).length - failed} passed, ${failed} failed`);
+const n = Object.keys(checks).length;
+const end = failed ? `FAILED (${failed} of ${n} checks)` : `ok (${n} checks, ${((Date.now() - begun) / 1000).toFixed(1)} s)`;
+console.log(`openai-node ${version} ${end}`);
 process.exit(failed ? 1 : 0);

@@ -11,13 +11,12 @@ import json
 import re
 import sys
 import time
-import traceback
 import urllib.request
 
 import openai
+from suite import URL, check, main
 
-BASE_URL = sys.argv[1].rstrip("/") if len(sys.argv) > 1 else "http://127.0.0.1:8080"
-client = openai.OpenAI(base_url=f"{BASE_URL}/v1", api_key="any", timeout=120, max_retries=2)
+client = openai.OpenAI(base_url=f"{URL}/v1", api_key="any", timeout=120, max_retries=2)
 
 OFF = {"chat_template_kwargs": {"enable_thinking": False}}
 HELLO = [{"role": "user", "content": "What is Lily?"}]
@@ -36,12 +35,6 @@ WEATHER = [
         },
     }
 ]
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
 
 
 def create(**changes):
@@ -52,7 +45,7 @@ def create(**changes):
 
 
 def metric(name):
-    with urllib.request.urlopen(f"{BASE_URL}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"{URL}/metrics", timeout=10) as response:
         text = response.read().decode()
     match = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
     return float(match.group(1)) if match else 0.0
@@ -313,7 +306,7 @@ def twenty_requests_at_once():
         return text
 
     async def all_of_them():
-        async with openai.AsyncOpenAI(base_url=f"{BASE_URL}/v1", api_key="any", max_retries=8) as aclient:
+        async with openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key="any", max_retries=8) as aclient:
             return await asyncio.gather(*(ask(aclient, i) for i in range(20)))
 
     texts = asyncio.run(all_of_them())
@@ -365,21 +358,5 @@ def a_prompt_beyond_the_context_is_refused():
         raise AssertionError("accepted")
 
 
-def main():
-    failed = 0
-    for function in CHECKS:
-        started = time.monotonic()
-        try:
-            function()
-        except Exception:  # every failure of a check counts alike
-            failed += 1
-            print(f"FAILED  {function.__name__}")
-            traceback.print_exc(file=sys.stdout)
-        else:
-            print(f"ok      {function.__name__} ({time.monotonic() - started:.2f} s)")
-    print(f"openai-python {openai.__version__}: {len(CHECKS) - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("openai-python", openai.__version__))

@@ -29,14 +29,14 @@ NOWHERE = "http://127.0.0.1:9"
 # Name, environment, file.
 SDKS = [
     ("openai-python", "sdk", "openai_python.py"),
-    ("openai-python-2", "llm", "openai_python.py"),
+    ("openai-python-older", "older", "openai_python.py"),
     ("openai-forms", "sdk", "openai_forms_python.py"),
     ("openai-node", "node", "openai_node.mjs"),
     ("anthropic", "sdk", "anthropic_python.py"),
     ("langchain", "sdk", "langchain_python.py"),
-    ("litellm", "sdk", "litellm_python.py"),
-    ("llm", "llm", "llm_cli.py"),
-    ("instructor", "sdk", "instructor_python.py"),
+    ("litellm", "older", "litellm_python.py"),
+    ("llm", "sdk", "llm_cli.py"),
+    ("instructor", "older", "instructor_python.py"),
     ("pydantic-ai", "sdk", "pydantic_ai_python.py"),
     ("smolagents", "sdk", "smolagents_python.py"),
     ("ollama", "sdk", "ollama_python.py"),
@@ -67,7 +67,7 @@ def install(suites):
     started = time.monotonic()
     # Node comes from the first one.
     environments.venv("sdk")
-    for name in ("llm", "aider"):
+    for name in ("older", "aider"):
         if name in needed:
             environments.venv(name)
     for name in ("node", "agents"):
@@ -90,7 +90,7 @@ def suite_command(environment, file, url, scripted):
     if environment == "node":
         return [environments.node(), HERE / file, url]
     python = sys.executable if environment == "agents" else environments.python(environment)
-    return [python, "-B", HERE / file, url, scripted]
+    return [python, HERE / file, url, scripted]
 
 
 def run_suite(suite, url, scripted, variables):
@@ -126,7 +126,6 @@ def run_suites(suites, arguments):
                 "OPENAI_NODE_MODULES": str(environments.TARGET / "clients-node"),
                 "CLIENTS_NODE": str(environments.node()),
                 "CLIENTS_AGENTS": str(environments.TARGET / "clients-agents"),
-                "PYTHONDONTWRITEBYTECODE": "1",
             }
             variables = {**os.environ, **proxies, **local, **folders}
             for suite in suites:
@@ -161,7 +160,7 @@ def main():
         install(suites)
         lone = isolated() if arguments.url is None else []
         if lone:
-            return subprocess.run([*lone, sys.executable, "-B", __file__, "--installed", *sys.argv[1:]], check=False).returncode
+            return subprocess.run([*lone, sys.executable, __file__, "--installed", *sys.argv[1:]], check=False).returncode
         print("clients: no namespace without a network here; proxies that lead nowhere instead", flush=True)
     return run_suites(suites, arguments)
 
