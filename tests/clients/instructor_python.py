@@ -16,6 +16,8 @@ class User(BaseModel):
 
 ADA = {"name": "Ada", "age": 36}
 RULES = (
+    # What Instructor calls the tool when it streams partial objects.
+    rule(call("PartialUser", name="Ada", age=36), has='"PartialUser"', think="A name and an age."),
     rule(call("User", name="Ada", age=36), has=["# Tools", '"User"'], think="A name and an age."),
     rule('{"name":"Ada","age":36}', has="Ada is 36", think="A name and an age."),
 )
