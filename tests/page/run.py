@@ -8,7 +8,6 @@ target/page-screenshots.
 """
 
 import argparse
-import importlib.util
 import pathlib
 import shutil
 import subprocess
@@ -20,9 +19,8 @@ VENV = ROOT / "target" / "page-venv"
 PYTHON = VENV / "bin" / "python"
 SUITE_LIMIT_S = 900
 
-_spec = importlib.util.spec_from_file_location("clients_run", ROOT / "tests" / "clients" / "run.py")
-clients = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(clients)
+sys.path.insert(0, str(ROOT / "tests" / "clients"))
+import serving  # noqa: E402
 
 
 def fail(problem, remedy):
@@ -64,7 +62,7 @@ def main():
     if not arguments.binary.exists():
         fail(f"{arguments.binary} is not there", "cargo build --release, or name one with --binary")
     install()
-    server, url = clients.start(arguments.binary.resolve(), [])
+    server, url = serving.start(arguments.binary.resolve(), [])
     pytest = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--lily-url={url}", f"--chromium={browser}"]
     try:
         passed = subprocess.run([*pytest, *arguments.arguments, HERE], timeout=SUITE_LIMIT_S, check=False).returncode == 0
@@ -72,7 +70,7 @@ def main():
         print(f"page: the tests took more than {SUITE_LIMIT_S} s")
         passed = False
     finally:
-        clean = clients.stop(server)
+        clean = serving.stop(server)
     if passed and clean:
         print("page: all tests passed, clean exit")
     return 0 if passed and clean else 1

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 const DARWIN: &str = "aarch64-apple-darwin";
+const LILY: &str = "target/release/lily";
+const SCRIPTED: &str = "target/debug/examples/scripted";
 
 /// Steps whose tool comes from outside and may be unreachable on some day. Nothing else may be
 /// left out.
@@ -64,7 +66,14 @@ pub(crate) fn run() -> Result<()> {
             "target/debug/examples/render",
         ],
     )?;
-    step("client libraries", &["python3", "tests/clients/run.py"])?;
+    step("requests made from the API's document", &["python3", "tests/api/run.py"])?;
+    step(
+        "server for scripts",
+        &["cargo", "build", "--package", "lily-server", "--example", "scripted"],
+    )?;
+    step("cost of streaming", &["python3", "tests/api/load.py", "--server", SCRIPTED])?;
+    step("client libraries", &["python3", "tests/clients/run.py", "--scripted", SCRIPTED])?;
+    step("chat page in a browser", &["python3", "tests/page/run.py", "--binary", LILY])?;
 
     for Gap(gap) in &gaps {
         println!("GAP: {gap}");

@@ -228,8 +228,8 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) allow_anyone: bool,
 
-    /// Let web pages of this origin (https://app.example) use the server; may be given several
-    /// times, `*` is any
+    /// Let web pages of this origin (like `https://app.example`) use the server; may be given
+    /// several times, `*` is any
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) cors_origin: Vec<String>,
 

@@ -12,7 +12,7 @@
 //! {"model": "scripted", "rules": [{"has": ["A"], "lacks": ["B"], "think": "Hm.", "answer": "TEXT"}]}
 //! ```
 //!
-//! The first rule whose `has` are all in the rendered prompt, and none of whose `lacks`, gives the
+//! `endless` repeats an answer and `pace_us` slows it down. The first rule whose `has` are all in the rendered prompt, and none of whose `lacks`, gives the
 //! answer, in the model's own wire format. Where the prompt opens the thinking block, `think` is
 //! written first. Tokens are bytes, so prompts are long; the context is as large.
 //!
@@ -28,6 +28,7 @@ use lily_text::ChatTemplate;
 use serde::Deserialize;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 
 /// Agents send up to 100 kB of instructions and tools, and a byte is a token.
@@ -55,6 +56,12 @@ struct Rule {
     #[serde(default)]
     think: String,
     answer: String,
+    /// Starts over instead of ending.
+    #[serde(default)]
+    endless: bool,
+    /// Microseconds for each token.
+    #[serde(default)]
+    pace_us: u64,
 }
 
 impl Rule {
@@ -64,10 +71,13 @@ impl Rule {
     }
 
     fn script(&self, prompt: &str) -> Script {
-        if !ChatTemplate::opens_thinking(prompt) {
-            return Script::text(&self.answer);
-        }
-        Script::text(&format!("{}\n</think>\n\n{}", self.think, self.answer))
+        let script = if ChatTemplate::opens_thinking(prompt) {
+            Script::text(&format!("{}\n</think>\n\n{}", self.think, self.answer))
+        } else {
+            Script::text(&self.answer)
+        };
+        let script = script.paced(Duration::from_micros(self.pace_us));
+        if self.endless { script.endless() } else { script }
     }
 }
 
@@ -146,7 +156,7 @@ fn engine(rules: Vec<Rule>) -> Engine {
     let config = EngineConfig {
         context_tokens: CONTEXT_TOKENS,
         prefill_chunk_tokens: CHUNK_TOKENS,
-        ..scripted::config(8, 64)
+        ..scripted::config(8, 1024)
     };
     let model = ScriptedModel::by_prompt(answers).max_batch(CHUNK_TOKENS + 8);
     Engine::start(Box::new(model), text, config)

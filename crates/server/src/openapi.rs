@@ -1,4 +1,4 @@
-//! The API for programs that read OpenAPI, made from the wire types.
+//! The API for programs that read `OpenAPI`, made from the wire types.
 
 use crate::chat::wire::{ChatCompletion, ChatCompletionRequest};
 use crate::completions::wire::{Completion, CompletionRequest};
@@ -24,7 +24,7 @@ pub(crate) async fn openapi() -> Json<&'static Value> {
 pub(crate) struct Paths {
     requests: SchemaGenerator,
     answers: SchemaGenerator,
-    paths: Map<String, Value>,
+    by_path: Map<String, Value>,
 }
 
 /// What comes back from an endpoint.
@@ -40,7 +40,7 @@ pub(crate) enum Answer {
 impl Paths {
     pub(crate) fn get<A: JsonSchema>(&mut self, path: &str, summary: &str) {
         let answer = self.answers.subschema_for::<A>();
-        self.add("get", path, summary, None, answer, Answer::Json);
+        self.add("get", path, summary, None, &answer, Answer::Json);
     }
 
     pub(crate) fn post<R: JsonSchema, A: JsonSchema>(
@@ -51,12 +51,12 @@ impl Paths {
     ) {
         let request = self.requests.subschema_for::<R>();
         let answer = self.answers.subschema_for::<A>();
-        self.add("post", path, summary, Some(request), answer, form);
+        self.add("post", path, summary, Some(request), &answer, form);
     }
 
     pub(crate) fn delete<A: JsonSchema>(&mut self, path: &str, summary: &str) {
         let answer = self.answers.subschema_for::<A>();
-        self.add("delete", path, summary, None, answer, Answer::Json);
+        self.add("delete", path, summary, None, &answer, Answer::Json);
     }
 
     fn add(
@@ -65,7 +65,7 @@ impl Paths {
         path: &str,
         summary: &str,
         request: Option<Schema>,
-        answer: Schema,
+        answer: &Schema,
         form: Answer,
     ) {
         let failure = match Dialect::of(path) {
@@ -113,7 +113,7 @@ impl Paths {
         if !parameters.is_empty() {
             operation["parameters"] = json!(parameters);
         }
-        let methods = self.paths.entry(path).or_insert_with(|| json!({}));
+        let methods = self.by_path.entry(path).or_insert_with(|| json!({}));
         methods[method] = operation;
     }
 }
@@ -126,7 +126,7 @@ fn document() -> Value {
     let mut paths = Paths {
         requests: settings.clone().for_deserialize().into_generator(),
         answers: settings.for_serialize().into_generator(),
-        paths: Map::new(),
+        by_path: Map::new(),
     };
     openai(&mut paths);
     responses::describe(&mut paths);
@@ -150,7 +150,7 @@ fn document() -> Value {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
-        "paths": paths.paths,
+        "paths": paths.by_path,
     })
 }
 

@@ -119,7 +119,9 @@ impl Run {
                     deltas.retain(is_wanted);
                 }
                 if let Some(trace) = self.traces.get_mut(choice) {
-                    deltas.iter().for_each(|delta| trace.add(delta));
+                    for delta in &deltas {
+                        trace.add(delta);
+                    }
                 }
                 self.ready.push_back(Progress::Step { choice, deltas, logprobs });
             }
@@ -153,7 +155,9 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         if let Some(trace) = &self.app.config.trace {
-            std::mem::take(&mut self.traces).into_iter().for_each(|record| trace.record(record));
+            for record in std::mem::take(&mut self.traces) {
+                trace.record(record);
+            }
         }
     }
 }

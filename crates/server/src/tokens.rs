@@ -7,19 +7,19 @@ use lily_text::TokenId;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vocabulary<'a>(pub(crate) &'a TextModel);
 
-impl Vocabulary<'_> {
+impl<'a> Vocabulary<'a> {
     /// The bytes a token stands for.
-    pub(crate) fn bytes(&self, id: TokenId) -> &[u8] {
+    pub(crate) fn bytes(self, id: TokenId) -> &'a [u8] {
         self.0.tokenizer.token_bytes(id)
     }
 
     /// The same as text; bytes that are no UTF-8 by themselves are replaced by U+FFFD.
-    pub(crate) fn text(&self, id: TokenId) -> String {
+    pub(crate) fn text(self, id: TokenId) -> String {
         String::from_utf8_lossy(self.bytes(id)).into_owned()
     }
 
     /// Whether the token ends an answer and so is no part of it.
-    pub(crate) fn is_end(&self, id: TokenId) -> bool {
+    pub(crate) fn is_end(self, id: TokenId) -> bool {
         self.0.eos_token_ids.contains(&id)
     }
 }

@@ -1,5 +1,10 @@
 //! What responses look like on the wire, and that streams say what complete answers say.
 
+#![expect(
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "names of events, not of files"
+)]
+
 mod support;
 
 use axum::Router;

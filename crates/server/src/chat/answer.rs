@@ -39,7 +39,7 @@ impl Answer {
         &mut self,
         deltas: Vec<Delta>,
         logprobs: &[TokenLogprob],
-        vocabulary: &Vocabulary<'_>,
+        vocabulary: Vocabulary<'_>,
         ids: &Ids,
     ) -> Vec<ChunkChoice> {
         if let Some(pending) = &mut self.pending {
@@ -111,10 +111,7 @@ fn call(index: u32, id: Option<String>, function: FunctionChunk) -> ChunkDelta {
 }
 
 /// A token as clients see it.
-pub(crate) fn token_logprob(
-    token: &TokenLogprob,
-    vocabulary: &Vocabulary<'_>,
-) -> TokenLogprobEntry {
+pub(crate) fn token_logprob(token: &TokenLogprob, vocabulary: Vocabulary<'_>) -> TokenLogprobEntry {
     let top_logprobs = token
         .top
         .iter()

@@ -57,8 +57,10 @@ async fn complete(app: &App, mut run: Run, form: Form) -> Result<ChatCompletion,
             Progress::Opened { choice, .. } => choices[choice].absorb(answers[choice].open()),
             Progress::Step { choice, deltas, logprobs } => {
                 let vocabulary = Vocabulary(app.engine.text());
-                let pieces = answers[choice].step(deltas, &logprobs, &vocabulary, &app.ids);
-                pieces.into_iter().for_each(|piece| choices[choice].absorb(piece));
+                let pieces = answers[choice].step(deltas, &logprobs, vocabulary, &app.ids);
+                for piece in pieces {
+                    choices[choice].absorb(piece);
+                }
             }
             Progress::Ended { choice, summary } => {
                 choices[choice].absorb(answers[choice].close(summary.finish_reason));

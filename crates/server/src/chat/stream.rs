@@ -60,7 +60,7 @@ impl Writer for Chunks {
             Progress::Step { choice, deltas, logprobs } => {
                 let vocabulary = Vocabulary(self.app.engine.text());
                 let ids = &self.app.ids;
-                for piece in self.answers[choice].step(deltas, &logprobs, &vocabulary, ids) {
+                for piece in self.answers[choice].step(deltas, &logprobs, vocabulary, ids) {
                     events.push_back(self.piece(piece));
                 }
             }

@@ -458,14 +458,13 @@ mod tests {
         let rows = rest.lines().skip_while(|l| !l.starts_with('|'));
         rows.take_while(|line| line.starts_with('|'))
             .skip(2)
-            .map(|line| {
+            .flat_map(|line| {
                 let mut cells = line.split('|').skip(1).map(str::trim);
                 let fields = cells.next().expect("a field").split(", ");
                 let handling = cells.next().expect("a handling");
                 let row = |field: &str| (field.trim_matches('`').to_owned(), handling.to_owned());
                 fields.map(row).collect::<Vec<_>>()
             })
-            .flatten()
             .collect()
     }
 

@@ -36,16 +36,18 @@ impl Text {
     }
 
     /// Log-probabilities of the next tokens of the prompt.
-    pub(super) fn prompt(&mut self, logprobs: &[TokenLogprob], vocabulary: &Vocabulary<'_>) {
+    pub(super) fn prompt(&mut self, logprobs: &[TokenLogprob], vocabulary: Vocabulary<'_>) {
         if self.echo_ids.is_empty() {
             return;
         }
         self.first_of_prompt(vocabulary);
-        logprobs.iter().for_each(|token| self.push(token, vocabulary));
+        for token in logprobs {
+            self.push(token, vocabulary);
+        }
     }
 
     /// The first token has none: nothing comes before it.
-    fn first_of_prompt(&mut self, vocabulary: &Vocabulary<'_>) {
+    fn first_of_prompt(&mut self, vocabulary: Vocabulary<'_>) {
         let Some(pending) = &mut self.pending else { return };
         if pending.tokens.is_empty()
             && let Some(&id) = self.echo_ids.first()
@@ -59,7 +61,7 @@ impl Text {
         }
     }
 
-    fn push(&mut self, token: &TokenLogprob, vocabulary: &Vocabulary<'_>) {
+    fn push(&mut self, token: &TokenLogprob, vocabulary: Vocabulary<'_>) {
         let Some(pending) = &mut self.pending else { return };
         let text = vocabulary.text(token.id);
         let top: Map<String, Value> = token
@@ -75,7 +77,7 @@ impl Text {
     }
 
     /// The prompt is computed: with `echo` it is the first piece.
-    pub(super) fn open(&mut self, vocabulary: &Vocabulary<'_>) -> Option<TextChoice> {
+    pub(super) fn open(&mut self, vocabulary: Vocabulary<'_>) -> Option<TextChoice> {
         // A prompt of one token has no log-probability at all.
         self.first_of_prompt(vocabulary);
         let text = self.echo.take()?;
@@ -87,10 +89,11 @@ impl Text {
         &mut self,
         deltas: Vec<Delta>,
         logprobs: &[TokenLogprob],
-        vocabulary: &Vocabulary<'_>,
+        vocabulary: Vocabulary<'_>,
     ) -> Option<TextChoice> {
-        let tokens = logprobs.iter().filter(|token| !vocabulary.is_end(token.id));
-        tokens.for_each(|token| self.push(token, vocabulary));
+        for token in logprobs.iter().filter(|token| !vocabulary.is_end(token.id)) {
+            self.push(token, vocabulary);
+        }
         let mut text = String::new();
         for delta in deltas {
             if let Delta::Content(piece) = delta {

@@ -23,7 +23,7 @@ use axum::response::{IntoResponse, Response};
 use request::Form;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use wire::{Completion, CompletionRequest, TextChoice, total};
+use wire::{Completion, CompletionRequest, TextChoice};
 
 /// `POST /v1/completions`.
 pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -45,15 +45,15 @@ async fn complete(app: &App, mut run: Run, form: &Form) -> Response {
     while let Some(progress) = run.next().await {
         match progress {
             Progress::PromptLogprobs { choice, logprobs } => {
-                texts[choice].prompt(&logprobs, &vocabulary);
+                texts[choice].prompt(&logprobs, vocabulary);
             }
             Progress::Opened { choice, .. } => {
-                if let Some(piece) = texts[choice].open(&vocabulary) {
+                if let Some(piece) = texts[choice].open(vocabulary) {
                     choices[choice].absorb(piece);
                 }
             }
             Progress::Step { choice, deltas, logprobs } => {
-                if let Some(piece) = texts[choice].step(deltas, &logprobs, &vocabulary) {
+                if let Some(piece) = texts[choice].step(deltas, &logprobs, vocabulary) {
                     choices[choice].absorb(piece);
                 }
             }
@@ -68,7 +68,7 @@ async fn complete(app: &App, mut run: Run, form: &Form) -> Response {
                     model: &app.config.model_id,
                     system_fingerprint: &app.config.system_fingerprint,
                     choices,
-                    usage: total(usage(Counts::of(&summaries, form.n_choices))),
+                    usage: Some(ChunkUsage::Total(usage(Counts::of(&summaries, form.n_choices)))),
                     timings: Some(timings(&summaries)),
                 })
                 .into_response();
@@ -123,14 +123,14 @@ impl Writer for Chunks {
         let vocabulary = Vocabulary(app.engine.text());
         match progress {
             Progress::PromptLogprobs { choice, logprobs } => {
-                self.texts[choice].prompt(&logprobs, &vocabulary);
+                self.texts[choice].prompt(&logprobs, vocabulary);
             }
             Progress::Opened { choice, .. } => {
-                let piece = self.texts[choice].open(&vocabulary);
+                let piece = self.texts[choice].open(vocabulary);
                 events.extend(piece.map(|piece| self.piece(piece)));
             }
             Progress::Step { choice, deltas, logprobs } => {
-                let piece = self.texts[choice].step(deltas, &logprobs, &vocabulary);
+                let piece = self.texts[choice].step(deltas, &logprobs, vocabulary);
                 events.extend(piece.map(|piece| self.piece(piece)));
             }
             Progress::Ended { choice, summary } => {

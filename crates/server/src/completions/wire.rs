@@ -1,6 +1,6 @@
 //! The wire types of `OpenAI`'s completions, and nothing else.
 
-use crate::chat::wire::{ChunkUsage, StreamOptions, Timings, Usage};
+use crate::chat::wire::{ChunkUsage, StreamOptions, Timings};
 use crate::json::{Object, OneOrMany};
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
@@ -101,9 +101,4 @@ pub(crate) struct TextLogprobs {
     pub(crate) tokens: Vec<String>,
     /// The most likely tokens by their text.
     pub(crate) top_logprobs: Vec<Option<Map<String, Value>>>,
-}
-
-/// Usage of a request, wherever it stands.
-pub(crate) fn total(usage: Usage) -> Option<ChunkUsage> {
-    Some(ChunkUsage::Total(usage))
 }

@@ -111,7 +111,7 @@ impl Answer {
         if self.form.logprobs {
             let vocabulary = Vocabulary(self.app.engine.text());
             let kept = logprobs.iter().filter(|t| !vocabulary.is_end(t.id));
-            self.pending.extend(kept.map(|t| token_logprob(t, &vocabulary)));
+            self.pending.extend(kept.map(|t| token_logprob(t, vocabulary)));
         }
         for delta in deltas {
             match delta {

@@ -97,7 +97,7 @@ impl InputText {
 
 /// Bytes of the escape that a text starts with, both halves of a pair; `None` if it goes on.
 fn escape_len(text: &str) -> Option<usize> {
-    const UNIT: usize = r"\uXXXX".len();
+    const UNIT: usize = r"\u0000".len();
     let kind = text[1..].chars().next()?;
     if kind != 'u' {
         return Some(1 + kind.len_utf8());
@@ -110,9 +110,8 @@ fn escape_len(text: &str) -> Option<usize> {
     match text.as_bytes().get(UNIT..UNIT + 2) {
         Some(br"\u") if text.len() < 2 * UNIT => None,
         Some(br"\u") => Some(text.get(..2 * UNIT).map_or(UNIT, str::len)),
-        Some(_) => Some(UNIT),
         None if text.len() == UNIT || text[UNIT..].starts_with('\\') => None,
-        None => Some(UNIT),
+        Some(_) | None => Some(UNIT),
     }
 }
 
@@ -156,7 +155,8 @@ mod tests {
             cuts.sort_unstable();
             let mut json = json!({"input": text}).to_string();
             if spelled {
-                let units = text.encode_utf16().map(|u| format!("\\u{u:04x}")).collect::<String>();
+                let units: Vec<_> = text.encode_utf16().map(|u| format!("\\u{u:04x}")).collect();
+                let units = units.concat();
                 json = format!("{{\"input\":\"{units}\"}}");
             }
             prop_assert_eq!(read(&json, &cuts), text);

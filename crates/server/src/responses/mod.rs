@@ -33,7 +33,7 @@ use wire::{Deleted, InputTokens, ItemList, ResponsesRequest};
 
 /// `POST /v1/responses`.
 pub(crate) async fn create(State(app): State<Arc<App>>, request: Request) -> Response {
-    let asked = ask::start(Arc::clone(&app), request, |app, wire| request::ask(app, wire)).await;
+    let asked = ask::start(Arc::clone(&app), request, request::ask).await;
     match asked {
         Ok((run, form)) if form.stream => {
             let (events, opening) = stream::Events::new(app, form);

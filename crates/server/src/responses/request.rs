@@ -35,6 +35,7 @@ const ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
 
 /// What the answer needs to know of its request.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
 pub(super) struct Form {
     /// Answer in server-sent events.
     pub(super) stream: bool,

@@ -309,6 +309,7 @@ pub(crate) enum Status {
 /// A piece of an item.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "the wire's names")]
 pub(crate) enum Part {
     OutputText {
         text: String,
@@ -393,6 +394,7 @@ pub(crate) struct ItemList {
 
 /// Answer of `DELETE /v1/responses/{id}`.
 #[derive(Debug, JsonSchema, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the wire's names")]
 pub(crate) struct Deleted {
     pub(crate) id: String,
     /// `response`.

@@ -24,21 +24,22 @@ impl ToolSchema {
     pub(super) fn types(&self, parameter: &str) -> Types {
         let mut types = Types::default();
         let mut found = false;
-        self.each_object(&self.parameters, 0, &mut |schema| {
+        let (mut n_left, mut n_objects_left) = (PARTS_MAX, PARTS_MAX);
+        self.each_object(&self.parameters, 0, &mut n_objects_left, &mut |schema| {
             if let Some(property) = schema.get("properties").and_then(|all| all.get(parameter)) {
-                types.add(property, &self.parameters, 0);
+                types.add(property, &self.parameters, 0, &mut n_left);
                 found = true;
             }
         });
         if let Some(others) = self.parameters.get("additionalProperties").filter(|_| !found) {
-            types.add(others, &self.parameters, 0);
+            types.add(others, &self.parameters, 0, &mut n_left);
         }
         types
     }
 
     pub(super) fn property_names(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        self.each_object(&self.parameters, 0, &mut |schema| {
+        let (mut names, mut n_left) = (Vec::new(), PARTS_MAX);
+        self.each_object(&self.parameters, 0, &mut n_left, &mut |schema| {
             let properties = schema.get("properties").and_then(Value::as_object);
             names.extend(properties.into_iter().flat_map(|all| all.keys().cloned()));
         });
@@ -46,18 +47,25 @@ impl ToolSchema {
     }
 
     /// The schema itself and those that it is made of.
-    fn each_object<'s>(&'s self, schema: &'s Value, depth: usize, see: &mut dyn FnMut(&'s Value)) {
-        if depth > OBJECTS_DEPTH_MAX {
+    fn each_object<'s>(
+        &'s self,
+        schema: &'s Value,
+        depth: usize,
+        n_left: &mut usize,
+        see: &mut dyn FnMut(&'s Value),
+    ) {
+        if depth > OBJECTS_DEPTH_MAX || *n_left == 0 {
             return;
         }
+        *n_left -= 1;
         see(schema);
         for key in ["allOf", "anyOf", "oneOf"] {
             for part in schema.get(key).and_then(Value::as_array).into_iter().flatten() {
-                self.each_object(part, depth + 1, see);
+                self.each_object(part, depth + 1, n_left, see);
             }
         }
         if let Some(target) = reference(schema, &self.parameters) {
-            self.each_object(target, depth + 1, see);
+            self.each_object(target, depth + 1, n_left, see);
         }
     }
 }
@@ -82,9 +90,11 @@ pub(super) struct Types {
 
 /// References of schemas to others; more are a circle.
 const REFERENCES_MAX: usize = 16;
-/// Parts of the schema of all arguments within each other. Small, since parts may be circular and
-/// branch.
+/// Parts of the schema of all arguments within each other.
 const OBJECTS_DEPTH_MAX: usize = 3;
+/// Parts that are looked at for one parameter. Parts may be circular and branch, so their depth alone
+/// bounds nothing.
+const PARTS_MAX: usize = 1_024;
 
 impl Types {
     /// Whether the text is the value whatever it says.
@@ -92,30 +102,31 @@ impl Types {
         self == Self::default() || self == Self { string: true, ..Self::default() }
     }
 
-    fn add(&mut self, schema: &Value, root: &Value, depth: usize) {
-        if depth > REFERENCES_MAX {
+    fn add(&mut self, schema: &Value, root: &Value, depth: usize, n_left: &mut usize) {
+        if depth > REFERENCES_MAX || *n_left == 0 {
             return;
         }
+        *n_left -= 1;
         match schema.get("type") {
             Some(Value::String(name)) => self.add_name(name),
             Some(Value::Array(names)) => {
                 names.iter().filter_map(Value::as_str).for_each(|name| self.add_name(name));
             }
-            _ => self.add_untyped(schema, root, depth),
+            _ => self.add_untyped(schema, root, depth, n_left),
         }
         if schema.get("nullable") == Some(&Value::Bool(true)) {
             self.null = true;
         }
     }
 
-    fn add_untyped(&mut self, schema: &Value, root: &Value, depth: usize) {
+    fn add_untyped(&mut self, schema: &Value, root: &Value, depth: usize, n_left: &mut usize) {
         for key in ["anyOf", "oneOf", "allOf"] {
             for option in schema.get(key).and_then(Value::as_array).into_iter().flatten() {
-                self.add(option, root, depth + 1);
+                self.add(option, root, depth + 1, n_left);
             }
         }
         if let Some(target) = reference(schema, root) {
-            self.add(target, root, depth + 1);
+            self.add(target, root, depth + 1, n_left);
         }
         let listed = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
         for value in listed.chain(schema.get("const")) {
@@ -285,5 +296,21 @@ mod tests {
         check(json!({"type": ["string", "null"]}), "nil", r#""nil""#);
         check(json!({"type": "string", "nullable": true}), "null", "null");
         check(json!({"enum": [1, "a"]}), "1", "1");
+    }
+
+    /// Each part refers to both again: 2^16 and 1,000^3 steps without a bound.
+    #[test]
+    fn circles_that_branch_end() {
+        let circle = json!({"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]});
+        let wide: Vec<_> = (0..1_000).map(|_| json!({"$ref": "#"})).collect();
+        for parameters in [
+            json!({"properties": {"p": {"$ref": "#/$defs/A"}}, "$defs": {"A": circle}}),
+            json!({"properties": {"p": {"type": "integer"}}, "anyOf": wide}),
+        ] {
+            let tool = ToolSchema { name: "f".to_owned(), parameters };
+            let start = std::time::Instant::now();
+            let _ = (tool.types("p"), tool.property_names());
+            assert!(start.elapsed().as_secs() < 2, "{:?}", start.elapsed());
+        }
     }
 }

@@ -23,6 +23,7 @@ use super::schema::Types;
 const INNER_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what is done with is independent of each other")]
 pub(super) struct Value {
     name: String,
     types: Types,
