@@ -7,7 +7,7 @@ use std::time::Instant;
 
 const DARWIN: &str = "aarch64-apple-darwin";
 const LILY: &str = "target/release/lily";
-const SCRIPTED: &str = "target/debug/examples/scripted";
+const SCRIPTED: &str = "target/release/examples/scripted";
 
 /// Steps whose tool comes from outside and may be unreachable on some day. Nothing else may be
 /// left out.
@@ -69,7 +69,7 @@ pub(crate) fn run() -> Result<()> {
     step("requests made from the API's document", &["python3", "tests/api/run.py"])?;
     step(
         "server for scripts",
-        &["cargo", "build", "--package", "lily-server", "--example", "scripted"],
+        &["cargo", "build", "--release", "--package", "lily-server", "--example", "scripted"],
     )?;
     step("cost of streaming", &["python3", "tests/api/load.py", "--server", SCRIPTED])?;
     step("client libraries", &["python3", "tests/clients/run.py", "--scripted", SCRIPTED])?;

@@ -26,7 +26,13 @@ struct State {
     n_running: usize,
     /// Seconds that recent requests took from admission to end.
     service_s: Option<f64>,
+    /// When it was last looked for who left the queue.
+    swept: Option<Instant>,
 }
+
+/// How soon those who leave the queue are let go while others are computed: their memory waits for
+/// no one, since they have none yet.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What callers want of the engine; it only moves down this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,8 +70,13 @@ pub(crate) struct Counters {
 
 impl Inbox {
     pub(crate) fn new(max_running: usize, max_queued: usize) -> Self {
-        let state =
-            State { phase: Phase::Open, queue: VecDeque::new(), n_running: 0, service_s: None };
+        let state = State {
+            phase: Phase::Open,
+            queue: VecDeque::new(),
+            n_running: 0,
+            service_s: None,
+            swept: None,
+        };
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -173,12 +184,18 @@ impl Inbox {
             }
             let now = Instant::now();
             let leaves = |job: &Job| job.is_cancelled() || job.deadline_error(now).is_some();
-            let departed: Vec<_> = remove(&mut state.queue, leaves)
-                .map(|job| {
+            // A long queue is not looked through for every token.
+            let swept_lately = state.swept.is_some_and(|t| now - t < SWEEP_INTERVAL);
+            let departed: Vec<_> = if idle || !swept_lately {
+                state.swept = Some(now);
+                let gone = remove(&mut state.queue, leaves).map(|job| {
                     let error = job.deadline_error(now).filter(|_| !job.is_cancelled());
                     (job, error)
-                })
-                .collect();
+                });
+                gone.collect()
+            } else {
+                Vec::new()
+            };
             let n_free = if admits { self.max_running - state.n_running } else { 0 };
             let n_admitted = n_free.min(state.queue.len());
             let admitted: Vec<Job> = state.queue.drain(..n_admitted).collect();

@@ -21,8 +21,10 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const PREFILL_CHUNK_TOKENS: usize = 256;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
+    // One thread serves all connections: a token costs it some 50 us, and with a second one every
+    // token would wake both. Parsing and rendering have threads of their own.
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(1)
         .enable_all()
         .build()
         .context("the async runtime could not be started")?;

@@ -120,7 +120,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let Rules { model, rules } =
         serde_json::from_str(&text).map_err(|e| format!("{file} is no script: {e}"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(1)
         .enable_all()
         .build()
         .map_err(|e| format!("the async runtime cannot be started: {e}"))?;

@@ -173,7 +173,7 @@ fn words(
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-const REMEDY: &str = "install NVIDIA's driver 525 or newer, or choose another device with --device";
+const REMEDY: &str = "install NVIDIA's driver 525 or newer, or use --device cpu";
 
 /// That CUDA cannot be used, and what would help.
 pub(super) fn unavailable(reason: impl Into<String>, remedy: &'static str) -> DeviceError {
