@@ -37,6 +37,18 @@ def install():
     return program
 
 
+def announced(server):
+    """The object in which the server says where it is; it may have several lines."""
+    text = ""
+    for line in server.stdout:
+        text += line
+        try:
+            return json.loads(text)
+        except ValueError:
+            continue
+    fail(f"the server ended before it said where it is: {text}", "run the command by hand")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--binary", default=ROOT / "target" / "release" / "lily", type=pathlib.Path)
@@ -49,7 +61,7 @@ def main():
     command = [arguments.binary, "serve", "--port", "0", "--ctx", "256", "--json", "--log", "warn"]
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     try:
-        url = json.loads(server.stdout.readline())["url"]
+        url = announced(server)["url"]
         command = [program, "run", f"{url}/openapi.json", "--checks", CHECKS, "--phases", "coverage,fuzzing"]
         command += ["--max-examples", str(arguments.max_examples), "--request-timeout", "60", "--seed", "1"]
         try:
