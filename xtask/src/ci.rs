@@ -72,7 +72,10 @@ pub(crate) fn run() -> Result<()> {
         &["cargo", "build", "--release", "--package", "lily-server", "--example", "scripted"],
     )?;
     step("cost of streaming", &["python3", "tests/api/load.py", "--server", SCRIPTED])?;
-    step("client libraries", &["python3", "tests/clients/run.py", "--scripted", SCRIPTED])?;
+    step(
+        "client libraries and agents",
+        &["python3", "tests/clients/run.py", "--agents", "--scripted", SCRIPTED],
+    )?;
     step("chat page in a browser", &["python3", "tests/page/run.py", "--binary", LILY])?;
 
     for Gap(gap) in &gaps {
