@@ -127,11 +127,17 @@ pub(crate) fn prompt(text: &TextModel, request: &GenerateRequest) -> String {
     match &request.prompt {
         Prompt::Text(prompt) => prompt.clone(),
         Prompt::Tokens(ids) => raw(text, ids),
-        Prompt::Chat(chat) => text
-            .template
-            .as_ref()
-            .and_then(|t| t.render(&chat.messages, &chat.tools, &chat.options).ok())
-            .unwrap_or_default(),
+        Prompt::Chat(chat) => {
+            let Some(template) = &text.template else { return String::new() };
+            let lily_engine::ChatPrompt { messages, tools, options, .. } = chat;
+            let prompt = if chat.continue_final_message {
+                let ids = template.encode_continued(&text.tokenizer, messages, tools, options);
+                ids.map(|ids| raw(text, &ids))
+            } else {
+                template.render(messages, tools, options)
+            };
+            prompt.unwrap_or_default()
+        }
     }
 }
 
