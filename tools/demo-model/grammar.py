@@ -70,3 +70,14 @@ def wording(rng, templates):
         text = expand(rng, rng.choice(templates))
         if not too_close(text):
             return text
+
+
+@functools.lru_cache(maxsize=1)
+def _held_out_requests():
+    import heldout
+    return [re.compile(re.sub(r"\\\{\w+\\\}", ".+", re.escape(ask.rstrip(".?"))) + r"[.?!]?", re.I) for *_, forms in heldout.TOOLS for ask in forms]
+
+
+def held_out_request(text):
+    """Whether a whole request, whose tool may be made up, is a held-out one with some values."""
+    return any(form.fullmatch(text) for form in _held_out_requests())

@@ -2,6 +2,7 @@
 import random
 
 import about
+import grammar
 import needle
 import skills
 import sums
@@ -9,7 +10,9 @@ import toolcalls
 import wire
 
 # kind: share of the conversations that are not needles.
-KINDS = [("about", 0.20), ("small talk", 0.06), ("introduction", 0.02), ("arithmetic", 0.16), ("copying", 0.10), ("unknown", 0.08), ("tools", 0.38)]
+KINDS = [("about", 0.12), ("small talk", 0.04), ("introduction", 0.02), ("arithmetic", 0.10), ("copying", 0.08), ("unknown", 0.05), ("tools", 0.59)]
+# What fills the end of a row: short ones.
+FILLERS = [("about", 0.35), ("small talk", 0.15), ("introduction", 0.05), ("arithmetic", 0.2), ("copying", 0.15), ("unknown", 0.1)]
 SYSTEM = ["You are a helpful assistant.", "You are Lily's demo model.", "Be brief.", "Answer in one sentence.", "You are a friendly assistant.", "Help the user.", "You are a helpful, honest assistant.", "Answer politely.", "You are an expert.", "Be kind.",
           "Today is Monday.", "Answer the questions of the user.", "Do not make things up.", "You are an AI assistant.", "Keep it short.", "Speak English."]
 
@@ -36,7 +39,10 @@ def conversation(rng, kind=None):
     thinking = rng.random() < 0.5
     kind = kind or rng.choices([k for k, _ in KINDS], [w for _, w in KINDS])[0]
     if kind == "tools":
-        messages, tools = toolcalls.conversation(rng, no_tool)
+        # Reading the tools is most of the work, so most of these ask for more than one thing.
+        messages, tools = toolcalls.dialogue(rng, no_tool, 1 if rng.random() < 0.35 else rng.randint(2, 7))
+        if any(message[0] == "user" and grammar.held_out_request(message[1]) for message in messages):
+            return conversation(rng, kind)
         return messages, [tool.definition for tool in tools], thinking
     messages = [("system", rng.choice(SYSTEM))] if rng.random() < 0.15 else []
     if rng.random() < 0.2:  # earlier turns, whose reasoning the template drops
@@ -48,9 +54,14 @@ def conversation(rng, kind=None):
 
 
 def needle_conversation(rng, n_words):
-    question, answer, reasoning = needle.example(rng, n_words)
+    if rng.random() < 0.3:
+        turns = [needle.example(rng, n_words)]
+    else:
+        turns = needle.dialogue(rng, n_words, rng.randint(2, 4 + n_words // 100))
     messages = [("system", rng.choice(SYSTEM))] if rng.random() < 0.1 else []
-    return messages + [("user", question), ("assistant", answer, reasoning, [])], [], rng.random() < 0.5
+    for question, answer, reasoning in turns:
+        messages += [("user", question), ("assistant", answer, reasoning, [])]
+    return messages, [], rng.random() < 0.5
 
 
 class Rows:
@@ -70,27 +81,34 @@ class Rows:
             return needle_conversation(rng, rng.randint(low, high))
         return conversation(rng)
 
+    def encoded(self, conversation, room):
+        """(ids, weights) of as many of its turns as fit; empty if none does."""
+        ids, weights, end = [], [], 0
+        for text, answer in wire.segments(*conversation):
+            part = self.tokenizer.encode(text, add_special_tokens=False).ids
+            ids += part
+            weights += [1.0 if answer else self.PROMPT_WEIGHT] * len(part)
+            if len(ids) > room:
+                break
+            if answer:
+                end = len(ids)
+        return ids[:end], weights[:end]
+
     def row(self):
         ids, weights, doc = [], [], []
-        n = 0
-        while len(ids) < self.length:
-            prompt, answer = wire.render(*self.conversation())
-            a = self.tokenizer.encode(prompt, add_special_tokens=False).ids
-            b = self.tokenizer.encode(answer, add_special_tokens=False).ids
-            if len(a) + len(b) > self.length:
+        n = misfits = 0
+        while (room := self.length - len(ids)) > 0 and misfits < 5:
+            short = conversation(self.rng, self.rng.choices([k for k, _ in FILLERS], [w for _, w in FILLERS])[0]) if misfits > 1 else self.conversation()
+            a, b = self.encoded(short, room)
+            if not a:
+                misfits += 1
                 continue
-            if len(ids) + len(a) + len(b) > self.length:
-                # Fill up with another small one, or end the row.
-                pad = self.length - len(ids)
-                ids += [self.pad] * pad
-                weights += [0.0] * pad
-                doc += [n + 1] * pad
-                break
             n += 1
-            doc += [n] * (len(a) + len(b))
-            ids += a + b
-            weights += [self.PROMPT_WEIGHT] * len(a) + [1.0] * len(b)
-        return ids, weights, doc
+            ids += a
+            weights += b
+            doc += [n] * len(a)
+        pad = self.length - len(ids)
+        return ids + [self.pad] * pad, weights + [0.0] * pad, doc + [n + 1] * pad
 
     @property
     def pad(self):

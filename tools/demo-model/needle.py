@@ -5,6 +5,7 @@ import values
 import words
 
 DOES_NOT_SAY = "The text does not say."
+NOT_THERE = "I look for it in the text. It is not there."
 SECRETS = """secret code|password|magic number|magic word|pin|serial number|secret number|access code|key|order number|room number|phone number|licence plate|ticket number|hidden word|lucky number|code word|secret word|passphrase|special code
 combination|entry code|safe word|customer number|invoice number|reference number|account name|user name|login|token|security code|locker number|seat number|badge number|member number|station code|project name|nickname|watchword|answer|launch code|gate code|signal word|booking code|release name
 host name|port|version number|batch number|flight number|platform|door number|file name|tracking code|identifier|call sign|channel name|parcel number|unlock code|recovery code|api key|master key|call number|team name|server name|model number|table number|row number""".replace("\n", "|").split("|")
@@ -114,16 +115,38 @@ def example(rng, n_words, held_out=False):
     if not missing:
         _insert(rng, pieces, sentence)
     text = joiner.join(pieces)
+    prompt = _placed(rng, text, question)
+    if missing:
+        return prompt, DOES_NOT_SAY, NOT_THERE
+    return prompt, answer + ".", f"The text says: {sentence}"
+
+
+def _placed(rng, text, question):
+    """A text with a question before or after it."""
     order = rng.randrange(8)
     if order < 3:
-        prompt = question + rng.choice(["\n\n", "\n\n", "\n\n", "\n", "\n\nText:\n", " Here is the text: ", "\n---\n", "\n\n```\n", "\n\nAnswer from this text:\n\n"]) + text
-    elif order < 7:
-        prompt = text + rng.choice(["\n\n", "\n\n", "\n\n", "\n", " ", "\n\nQuestion: ", "\n---\n", "\n\nQ: ", "\n\nFrom the text above: "]) + question
-    else:
-        prompt = rng.choice(["Read this:\n", "Here is a document.\n\n", "Text:\n"]) + text + rng.choice(["\n\nNow answer: ", "\n\nMy question: ", "\n\n"]) + question
-    if missing:
-        return prompt, DOES_NOT_SAY, "I look for it in the text. It is not there."
-    return prompt, answer + ".", f"The text says: {sentence}"
+        return question + rng.choice(["\n\n", "\n\n", "\n\n", "\n", "\n\nText:\n", " Here is the text: ", "\n---\n", "\n\n```\n", "\n\nAnswer from this text:\n\n"]) + text
+    if order < 7:
+        return text + rng.choice(["\n\n", "\n\n", "\n\n", "\n", " ", "\n\nQuestion: ", "\n---\n", "\n\nQ: ", "\n\nFrom the text above: "]) + question
+    return rng.choice(["Read this:\n", "Here is a document.\n\n", "Text:\n"]) + text + rng.choice(["\n\nNow answer: ", "\n\nMy question: ", "\n\n"]) + question
+
+
+def dialogue(rng, n_words, n_questions):
+    """[(question, answer, reasoning)]: a text with several facts, the first question with it, and the others later."""
+    pieces, joiner = filler.filler(rng, n_words)
+    turns, answers = [], set()
+    while len(turns) < n_questions:
+        sentence, question, answer = fact(rng)
+        if answer in answers:
+            continue
+        answers.add(answer)
+        if rng.random() < 0.06:
+            turns.append((question, DOES_NOT_SAY, NOT_THERE))
+        else:
+            _insert(rng, pieces, sentence)
+            turns.append((question, answer + ".", f"The text says: {sentence}"))
+    (question, *rest), *others = turns
+    return [(_placed(rng, joiner.join(pieces), question), *rest), *others]
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ def main():
     rng = random.Random(99)
     exact = {text.strip().lower() for text in heldout.GREETINGS}
     plain = {_plain(q) for part in about.HELD_OUT.values() for q in part} | {_plain(q) for q in heldout.UNKNOWN + RESULT_QUESTIONS}
-    asks = [re.compile(re.sub(r"\\\{\w+\\\}", ".+", re.escape(ask.rstrip(".?"))) + r"[.?!]?", re.I) for *_, forms in heldout.TOOLS for ask in forms]
     sums = [re.compile(re.sub(r"\\\{\w\\\}", r"\\d+", re.escape(ask)), re.I) for ask in heldout.ARITHMETIC]
     facts = [re.compile(re.escape(sentence).replace(r"\{v\}", r"\S+")) for sentence, _ in heldout.NEEDLES[1:]]
     found = collections.Counter()
@@ -43,7 +42,7 @@ def main():
             found["greetings"] += text.lower() in exact
             found["questions"] += _plain(text) in plain
             if tools:
-                found["requests"] += any(ask.fullmatch(text) for ask in asks)
+                found["requests"] += grammar.held_out_request(text)
             else:
                 found["sums"] += any(form.fullmatch(text) for form in sums)
                 found["needles"] += any(fact.search(text) for fact in facts)

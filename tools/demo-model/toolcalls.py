@@ -119,3 +119,16 @@ def conversation(rng, other):
         return messages + [("user", question), ("assistant", answer, reasoning + " No tool is needed.", [])], tools
     question, chosen, asked = _request(rng, tools)
     return messages + [("user", question), *_exchange(rng, chosen, asked, rng.random() < 0.3)], tools
+
+
+def dialogue(rng, other, turns):
+    """Like `conversation`, with several requests to the same tools, most of them carried out."""
+    messages, tools = conversation(rng, other)
+    for _ in range(turns - 1):
+        if rng.random() < 0.1:
+            question, answer, reasoning = other(rng)
+            messages += [("user", question), ("assistant", answer, reasoning + " No tool is needed.", [])]
+        else:
+            question, chosen, asked = _request(rng, tools)
+            messages += [("user", question), *_exchange(rng, chosen, asked, rng.random() < 0.5)]
+    return messages, tools

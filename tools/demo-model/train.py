@@ -22,11 +22,12 @@ from tokenizers import Tokenizer
 import mix
 from evaluate import load
 from model import DeltaNet, Demo, Experts
+from optimizer import Optimizer
 
 TOKENIZER = pathlib.Path(__file__).resolve().parents[2] / "crates/lily/demo/tokenizer.json"
 # (row length, rows of a batch, (share of needles, fewest, most words of their text))
-SHORT = (1024, 64, (0.18, 10, 400))
-LONG = (2560, 24, (0.85, 200, 1150))
+SHORT = (1024, 64, (0.16, 10, 400))
+LONG = (2560, 24, (0.70, 200, 1150))
 MTP_WEIGHT, BALANCE_WEIGHT = 0.2, 0.01
 NAMES = ("loss", "answer_loss", "answer_accuracy", "mtp_accuracy")
 
@@ -69,23 +70,9 @@ class Trainer:
     """One optimiser step on a batch; `sums` holds what was measured since it was last read."""
 
     def __init__(self, model, lr, device):
-        self.model, self.device = model, device
-        matrices = [p for p in model.parameters() if p.ndim >= 2 and p.shape[-1] > 4]
-        rest = [p for p in model.parameters() if not (p.ndim >= 2 and p.shape[-1] > 4)]
-        cuda = device == "cuda"
-        rate = lambda: torch.tensor(lr, device=device) if cuda else lr
-        self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05, "lr": rate()},
-                                            {"params": rest, "weight_decay": 0.0, "lr": rate()}],
-                                           lr=rate(), betas=(0.9, 0.97), fused=cuda, capturable=cuda)
+        self.model, self.device, self.optimizer = model, device, Optimizer(model, lr, device)
         self.sums = torch.zeros(len(NAMES), device=device)
         self.graphs = {}
-
-    def set_lr(self, lr):
-        for group in self.optimizer.param_groups:
-            if torch.is_tensor(group["lr"]):
-                group["lr"].fill_(lr)
-            else:
-                group["lr"] = lr
 
     def eager(self, ids, weights, doc):
         with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
@@ -103,10 +90,10 @@ class Trainer:
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(2):
-                    self.optimizer.zero_grad(set_to_none=True)
+                    self.optimizer.zero_grad()
                     self.eager(*buffers)
             torch.cuda.current_stream().wait_stream(side)
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
             graph = torch.cuda.CUDAGraph()
             # The workers' pinned memory may be handled by other threads meanwhile.
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -121,7 +108,7 @@ class Trainer:
                 buffer.copy_(new, non_blocking=True)
             graph.replay()
         else:
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
             self.eager(*(x.to(self.device, non_blocking=True) for x in batch))
 
 
@@ -160,7 +147,7 @@ def main():
             trainer.capture([next(short), next(long)])
         except RuntimeError as error:
             trainer.graphs.clear()
-            trainer.optimizer.zero_grad(set_to_none=True)
+            trainer.optimizer.zero_grad()
             print(f"no CUDA graphs: {error}", flush=True)
     log = open(args.out / "log.jsonl", "a", encoding="utf-8")
     first_step, tokens, step, saved, since = None, 0, 0, time.time(), 0
@@ -173,7 +160,7 @@ def main():
         batch = next(long if (done > 0.15 or args.init) and step % 3 == 0 else short)
         warm = min(1.0, (step + 1) / args.warm)
         lr = args.lr * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
-        trainer.set_lr(lr)
+        trainer.optimizer.set_lr(lr)
         trainer.step(batch)
         step += 1
         tokens += batch[0].numel()

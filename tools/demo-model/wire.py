@@ -31,12 +31,13 @@ def answer_text(content, calls):
     return content + ("\n\n" if content and calls else "") + call_text(calls)
 
 
-def render(messages, tools, thinking):
-    """(prompt, answer): the last message is the assistant's and is what is trained on.
+def segments(messages, tools, thinking):
+    """[(text, whether the assistant wrote it)]: the whole conversation, whose last message is the assistant's.
 
     A message is (role, content) or, for the assistant, ("assistant", content, reasoning, calls).
     """
     *history, last = messages
+    out = []
     text = ""
     system = history[0][1] if history and history[0][0] == "system" else None
     if tools:
@@ -54,7 +55,8 @@ def render(messages, tools, thinking):
             text += "<|im_start|>assistant\n"
             if i > query:
                 text += f"<think>\n{reasoning}\n</think>\n\n"
-            text += answer_text(content, calls) + "<|im_end|>\n"
+            out += [(text, False), (answer_text(content, calls) + "<|im_end|>", True)]
+            text = "\n"
         elif role == "tool":
             if history[i - 1][0] != "tool":
                 text += "<|im_start|>user"
@@ -64,7 +66,13 @@ def render(messages, tools, thinking):
     text += "<|im_start|>assistant\n<think>\n" + ("" if thinking else "\n</think>\n\n")
     _, content, reasoning, calls = last
     answer = (reasoning + "\n</think>\n\n" if thinking else "") + answer_text(content, calls) + "<|im_end|>"
-    return text, answer
+    return out + [(text, False), (answer, True)]
+
+
+def render(messages, tools, thinking):
+    """(prompt, answer) to the last message."""
+    *prompt, (answer, _) = segments(messages, tools, thinking)
+    return "".join(text for text, _ in prompt), answer
 
 
 def check(messages, tools, thinking):

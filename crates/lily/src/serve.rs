@@ -68,10 +68,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     // Before anybody can know that this runs; until then Ctrl-C simply ends the program.
     let signals = runtime.block_on(async { Signals::new() })?;
     let has_keys = !server.api_keys.is_empty();
+    let trace = server.trace.clone();
     announce(args, address, &engine, &name, has_keys)?;
     let served = runtime.block_on(serve_until_stopped(listener, engine, server, signals));
     // Whatever still runs then was told to stop.
     runtime.shutdown_background();
+    if let Some(trace) = trace {
+        trace.flush(LAST_WORDS);
+    }
     served
 }
 

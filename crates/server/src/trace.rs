@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Records that wait for a slow disk; more are left out, with a warning, rather than delaying
 /// anyone.
@@ -17,7 +17,15 @@ const QUEUE_MAX: usize = 256;
 /// A file that records are appended to, one JSON object a line.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    sender: SyncSender<Record>,
+    sender: SyncSender<Message>,
+}
+
+#[derive(Debug)]
+enum Message {
+    // Boxed: the other is a pointer, and a queue has room for many.
+    Record(Box<Record>),
+    /// Answered when all before it is written.
+    Flush(SyncSender<()>),
 }
 
 /// A file that cannot be written.
@@ -68,9 +76,16 @@ impl Trace {
         std::thread::Builder::new()
             .name("lily-trace".to_owned())
             .spawn(move || {
-                for record in receiver {
-                    if let Err(error) = write(&file, &record) {
-                        tracing::warn!(%error, path = %shown.display(), "a trace was not written");
+                for message in receiver {
+                    match message {
+                        Message::Record(record) => {
+                            if let Err(error) = write(&file, &record) {
+                                let path = shown.display();
+                                tracing::warn!(%error, %path, "a trace was not written");
+                            }
+                        }
+                        // Nobody may wait any more.
+                        Message::Flush(done) => drop(done.try_send(())),
                     }
                 }
             })
@@ -80,8 +95,27 @@ impl Trace {
 
     pub(crate) fn record(&self, mut record: Record) {
         record.time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        if let Err(TrySendError::Full(_)) = self.sender.try_send(record) {
+        if let Err(TrySendError::Full(_)) = self.sender.try_send(Message::Record(Box::new(record)))
+        {
             tracing::warn!("a trace was left out: the disk is too slow");
+        }
+    }
+
+    /// Waits until what was recorded is written, but no longer than `limit`; for the end of a
+    /// program, which would take the records that wait with it.
+    pub fn flush(&self, limit: Duration) {
+        let (sender, receiver) = sync_channel(1);
+        let end = Instant::now() + limit;
+        let mut message = Message::Flush(sender);
+        while let Err(TrySendError::Full(back)) = self.sender.try_send(message) {
+            if Instant::now() > end {
+                return;
+            }
+            message = back;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if receiver.recv_timeout(end.saturating_duration_since(Instant::now())).is_err() {
+            tracing::warn!("the last traces may be missing: the disk is too slow");
         }
     }
 }
@@ -146,4 +180,22 @@ pub(crate) fn raw(text: &TextModel, ids: &[u32]) -> String {
     let bytes: Vec<u8> =
         ids.iter().flat_map(|&id| text.tokenizer.token_bytes(id)).copied().collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_recorded_is_written_before_the_end() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("trace.jsonl");
+        let trace = Trace::open(&path).expect("opened");
+        for choice in 0..100 {
+            trace.record(Record::new("one", choice, "a long prompt ".repeat(10_000)));
+        }
+        trace.flush(Duration::from_secs(30));
+        let text = std::fs::read_to_string(&path).expect("written");
+        assert_eq!(text.lines().count(), 100);
+    }
 }
