@@ -222,3 +222,41 @@ fn greedy_on_the_device() {
         assert_eq!(state.len(), before.len() + expected.len());
     }
 }
+
+/// Attention reads few rows in one part and many in several; nobody can tell where that changes
+/// (at 768).
+#[test]
+fn short_and_long_attention_meet() {
+    let mut model = open("tiny-heads-mlx4", Activations::F32);
+    let ids: Vec<TokenId> = (0..780).map(|i| (i * 131 + i * i % 77) % 512).collect();
+    let (before, rest) = ids.split_at(763);
+    let mut state = model.new_state(800).expect("small");
+    for tokens in before.chunks(256) {
+        feed(&mut model, &mut state, tokens, Rows::None);
+    }
+    let snapshot = model.snapshot(&state).expect("committed");
+    let together = feed(&mut model, &mut state, rest, Rows::All);
+    let vocab_size = model.shape().vocab_size;
+
+    model.restore(&mut state, &snapshot).expect("it fits");
+    let singly: Vec<f32> =
+        rest.iter().flat_map(|id| feed(&mut model, &mut state, &[*id], Rows::Last)).collect();
+    let difference = max_difference(&singly, &together);
+    assert!(difference <= TOLERANCE, "one by one: {difference:e}");
+
+    model.restore(&mut state, &snapshot).expect("it fits");
+    let few = feed(&mut model, &mut state, &rest[..8], Rows::All);
+    let difference = max_difference(&few, &together[..8 * vocab_size]);
+    assert!(difference <= TOLERANCE, "eight at once: {difference:e}");
+
+    model.restore(&mut state, &snapshot).expect("it fits");
+    let chosen = model.decode_greedy(&mut state, rest[0], 12).expect("it fits");
+    model.restore(&mut state, &snapshot).expect("it fits");
+    let mut token = rest[0];
+    for expected in chosen {
+        let logits = feed(&mut model, &mut state, &[token], Rows::Last);
+        let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        assert!(best - logits[expected as usize] <= TOLERANCE, "the host chooses otherwise");
+        token = expected;
+    }
+}

@@ -1,11 +1,11 @@
 //! The forward pass of one token, or of a few of one sequence: six dispatches a layer, seven where
-//! there is attention.
+//! there is attention to many rows.
 
 use super::Kernels;
 use super::load::{GpuAttention, GpuDelta, GpuLayer, GpuMixer, GpuWeights};
 use super::ops::{
-    self, AttentionDecode, DeltaStash, DeltaStep, Input, MoeDecode, NextToken, Output, Sample,
-    conv_channels,
+    self, AttentionCut, AttentionDecode, DeltaStash, DeltaStep, Input, MoeDecode, NextToken,
+    Output, Sample, conv_channels,
 };
 use super::state::{GpuState, LayerState};
 use crate::DeviceSampling;
@@ -151,6 +151,7 @@ pub(super) struct Decode<'a> {
     pub(super) s: &'a DecodeScratch,
     /// At most [`FEW_TOKENS`].
     pub(super) n_tokens: usize,
+    pub(super) cut: AttentionCut,
 }
 
 /// What happens after the logits.
@@ -309,6 +310,7 @@ impl Decode<'_> {
                 rope: &state.rope,
                 seq: &seq,
                 offset: t,
+                cut: self.cut,
                 parts: &s.parts,
                 out: &row(&s.attended),
             };

@@ -60,6 +60,8 @@ pub(super) fn needed(
     }
     step(&mut model, 4, Rows::All, Advance::Tentative)?;
     model.decode_greedy(&mut state, 0, 1)?;
+    // Attention is cut otherwise far behind.
+    model.list_step(&state, 4 * TOKENS - 1)?;
     let vocab_size = shape.vocab_size;
     let rules = DeviceSampling { temperature: 1.0, top_k: 1, top_p: 1.0, min_p: 0.0, vocab_size };
     model.decode_sampled(&mut state, 0, &rules, &[0.0])?;

@@ -3,7 +3,7 @@
 use super::decode::{Decode, DecodeScratch, FEW_TOKENS, Next};
 use super::listing;
 use super::load::GpuWeights;
-use super::ops;
+use super::ops::{self, AttentionCut};
 use super::prefill::{Part, Prefill, PrefillScratch};
 use super::state::{GpuState, LayerState, Tentative, too_large};
 use super::{Activations, Kernels};
@@ -91,14 +91,23 @@ impl GpuModel {
         self.weight_bytes
     }
 
-    fn decode(&self, n_tokens: usize) -> Decode<'_> {
+    /// A step of `n_tokens` behind `position` others.
+    fn decode(&self, position: usize, n_tokens: usize) -> Decode<'_> {
         Decode {
+            cut: AttentionCut::of(position + n_tokens - 1),
             kernels: &self.kernels,
             shape: &self.shape,
             weights: &self.weights,
             s: &self.decode,
             n_tokens,
         }
+    }
+
+    /// Asks the device for the kernels of a step at `position`.
+    pub(super) fn list_step(&self, state: &SeqState, position: usize) -> Result<(), ModelError> {
+        let state = gpu_state(state, &self.shape, &self.device)?;
+        self.decode(position, 1).step(state, Next::Host, &[])?;
+        Ok(())
     }
 
     /// Refuses a batch before anything of it is computed.
@@ -127,9 +136,16 @@ impl GpuModel {
         Ok(())
     }
 
-    /// The recorded decode step of a sequence.
-    fn program(&self, state: &mut GpuState, next: Next) -> Result<Arc<Program>, ModelError> {
-        let programs = &state.programs;
+    /// The recorded decode step of a sequence, for the token at `position`.
+    fn program(
+        &self,
+        state: &mut GpuState,
+        position: usize,
+        next: Next,
+    ) -> Result<Arc<Program>, ModelError> {
+        let decode = self.decode(position, 1);
+        let idx = usize::from(decode.cut.is_short());
+        let programs = &state.programs[idx];
         let recorded = match &next {
             Next::Sampled(rules) => {
                 programs.sampled.as_ref().filter(|(of, _)| of == rules).map(|(_, program)| program)
@@ -140,13 +156,13 @@ impl GpuModel {
         if let Some(program) = recorded {
             return Ok(Arc::clone(program));
         }
-        let commands = self.decode(1).step(state, next, &[])?;
+        let commands = decode.step(state, next, &[])?;
         let program = Arc::new(self.device.prepare(commands)?);
         let kept = Arc::clone(&program);
         match next {
-            Next::Sampled(rules) => state.programs.sampled = Some((rules, kept)),
-            Next::Greedy => state.programs.greedy = Some(kept),
-            Next::Host | Next::Tentative => state.programs.step = Some(kept),
+            Next::Sampled(rules) => state.programs[idx].sampled = Some((rules, kept)),
+            Next::Greedy => state.programs[idx].greedy = Some(kept),
+            Next::Host | Next::Tentative => state.programs[idx].step = Some(kept),
         }
         Ok(program)
     }
@@ -164,14 +180,14 @@ impl GpuModel {
         if token as usize >= vocab_size {
             return Err(ModelError::TokenOutOfRange { id: token, vocab_size });
         }
-        let program = self.program(state, next)?;
         self.device.write(&self.decode.ids, bytemuck::bytes_of(&token))?;
         let mut chosen = Vec::with_capacity(n_tokens);
         let history = self.decode.noted.len / 4;
         while chosen.len() < n_tokens {
             // Several steps in flight: the device never waits for the host.
             let n = (n_tokens - chosen.len()).min(history / 2);
-            for _ in 0..n {
+            for i in 0..n {
+                let program = self.program(state, state.len + i, next)?;
                 self.device.replay(&program)?;
             }
             let mut noted = vec![0_u32; history];
@@ -189,18 +205,19 @@ impl GpuModel {
         self.device.write(&self.decode.ids, bytemuck::cast_slice(step.tokens))?;
         match step.advance {
             Advance::Commit if n_tokens == 1 => {
-                let program = self.program(state, Next::Host)?;
+                let program = self.program(state, state.len, Next::Host)?;
                 self.device.replay(&program)?;
                 state.len += 1;
             }
             Advance::Commit => {
-                let commands = self.decode(n_tokens).step(state, Next::Host, &[])?;
+                let commands = self.decode(state.len, n_tokens).step(state, Next::Host, &[])?;
                 self.device.submit(&commands)?;
                 state.len += n_tokens;
             }
             Advance::Tentative => {
                 let stashes = state.new_stashes(n_tokens)?;
-                let commands = self.decode(n_tokens).step(state, Next::Tentative, &stashes)?;
+                let commands =
+                    self.decode(state.len, n_tokens).step(state, Next::Tentative, &stashes)?;
                 self.device.submit(&commands)?;
                 state.tentative = Some(Tentative { n_tokens, stashes });
             }
@@ -402,7 +419,7 @@ impl Model for GpuModel {
 
     fn decode_counts(&self, state: &SeqState) -> Option<Counts> {
         let state = gpu_state(state, &self.shape, &self.device).ok()?;
-        Some(self.decode(1).step(state, Next::Greedy, &[]).ok()?.counts())
+        Some(self.decode(state.len, 1).step(state, Next::Greedy, &[]).ok()?.counts())
     }
 
     fn commit(&mut self, state: &mut SeqState, n_kept: usize) -> Result<(), ModelError> {

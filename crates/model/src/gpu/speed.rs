@@ -1,8 +1,8 @@
 //! How fast single kernels are at the sizes of the 35B, for `lily doctor`.
 
 use super::ops::{
-    self, AttentionDecode, DeltaState, DeltaStep, DeltaVectors, HeadNorms, Input, KvRows, OutType,
-    Output,
+    self, AttentionCut, AttentionDecode, DeltaState, DeltaStep, DeltaVectors, HeadNorms, Input,
+    KvRows, OutType, Output,
 };
 use super::{Activations, Format, GpuMatrix, Kernels};
 use lily_device::{Buffer, Commands, Device, DeviceError, Slice};
@@ -29,7 +29,7 @@ const REPEATS: usize = 24;
 /// Tokens of the prefill products.
 const TOKENS: usize = 2048;
 /// Rows of the KV cache in front of the decoded token.
-const CONTEXT: usize = 8192;
+const CONTEXTS: [usize; 3] = [256, 1000, 8192];
 
 /// Times the kernels that most of the time goes to. Memory for some GB has to be free.
 ///
@@ -58,7 +58,9 @@ pub fn measure(device: &Arc<dyn Device>) -> Result<Vec<Speed>, DeviceError> {
         speeds.push(bench.gemv(name, rows, cols)?);
     }
     speeds.push(bench.delta_step()?);
-    speeds.push(bench.attention_decode()?);
+    for context in CONTEXTS {
+        speeds.push(bench.attention_decode(context)?);
+    }
     for (name, rows, cols) in [("in-projections", 12_288, 2048), ("out", 2048, 4096)] {
         speeds.push(bench.gemm(name, rows, cols)?);
     }
@@ -175,14 +177,14 @@ impl Bench {
         Ok(Speed { what, us, gb_per_s: Some(rate), tflops: None })
     }
 
-    fn attention_decode(&mut self) -> Result<Speed, DeviceError> {
+    fn attention_decode(&mut self, context: usize) -> Result<Speed, DeviceError> {
         let shape = self.shape.clone();
         let (dim, heads, kv) = (shape.head_dim, shape.n_heads, shape.n_kv_heads);
-        let rows_bytes = kv * (CONTEXT + 1) * dim * 2;
+        let rows_bytes = kv * (context + 1) * dim * 2;
         let seq = self.scratch(16);
-        let position = u32::try_from(CONTEXT).expect("small");
+        let position = u32::try_from(context).expect("small");
         self.kernels.device().write(&seq, bytemuck::bytes_of(&position))?;
-        let rope = self.scratch((CONTEXT + 1) * shape.rotary_dim * 4);
+        let rope = self.scratch((context + 1) * shape.rotary_dim * 4);
         let (qg, k, v) = (
             self.scratch(heads * 2 * dim * 4),
             self.scratch(kv * dim * 4),
@@ -196,7 +198,7 @@ impl Bench {
             let cache = KvRows {
                 k: self.weight(rows_bytes),
                 v: self.weight(rows_bytes),
-                capacity: CONTEXT + 1,
+                capacity: context + 1,
             };
             let step = AttentionDecode {
                 qg: &qg,
@@ -205,6 +207,7 @@ impl Bench {
                 rope: &rope,
                 seq: &seq,
                 offset: 0,
+                cut: AttentionCut::of(context),
                 parts: &parts,
                 out: &out,
             };
@@ -213,7 +216,7 @@ impl Bench {
         let us = self.time(&commands)?;
         self.kernels.device().write(&seq, bytemuck::bytes_of(&0_u32))?;
         let rate = 2.0 * rows_bytes as f64 / us / 1e3;
-        let what = format!("attention_decode and merge, {CONTEXT} rows");
+        let what = format!("attention_decode, {context} rows");
         Ok(Speed { what, us, gb_per_s: Some(rate), tflops: None })
     }
 }

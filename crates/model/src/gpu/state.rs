@@ -24,7 +24,8 @@ pub(crate) struct GpuState {
     pub(super) rope: Slice,
     pub(super) tentative: Option<Tentative>,
     /// The recorded decode steps of this sequence.
-    pub(super) programs: Programs,
+    /// By whether the step is [`short`](ops::AttentionCut::is_short).
+    pub(super) programs: [Programs; 2],
 }
 
 #[derive(Clone, Debug, Default)]
@@ -139,7 +140,7 @@ impl GpuState {
         }
         device.submit(&commands)?;
         let device = Arc::clone(device);
-        let programs = Programs::default();
+        let programs = <[Programs; 2]>::default();
         Ok(Self { shape, device, capacity, len: 0, layers, seq, rope, tentative: None, programs })
     }
 

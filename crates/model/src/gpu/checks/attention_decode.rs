@@ -170,7 +170,9 @@ fn attention(cx: &mut Cx) -> Result<Case, DeviceError> {
     let [qg, k, v, rope, seq, parts, out] = &slices;
     let kernels = cx.kernels(&shape, acts);
     let mut commands = Commands::new();
-    let step = AttentionDecode { qg, k, v, rope, seq, offset: p.offset, parts, out };
+    // Both are right at any position.
+    let cut = ops::AttentionCut::of(cx.rng.pick(&[0, usize::MAX]));
+    let step = AttentionDecode { qg, k, v, rope, seq, offset: p.offset, cut, parts, out };
     ops::attention_decode(&kernels, &mut commands, &shape, step, &norms, &cache)?;
     cx.run(&commands)?;
 
@@ -197,7 +199,7 @@ fn attention(cx: &mut Cx) -> Result<Case, DeviceError> {
         error = f64::INFINITY;
     }
     let what = format!(
-        "position {}, {} heads on {} of {dim}, {acts:?}, scale {}",
+        "position {}, {} heads on {} of {dim}, {acts:?}, scale {}, {cut:?}",
         p.position, shape.n_heads, shape.n_kv_heads, p.scale
     );
     Ok(Case { what, error, tolerance: p.tolerance() })

@@ -13,7 +13,7 @@ mod norm;
 mod sample;
 
 pub(crate) use attention_decode::{
-    AttentionDecode, HeadNorms, KvRows, attention_decode, parts_floats,
+    AttentionDecode, Cut as AttentionCut, HeadNorms, KvRows, attention_decode, parts_floats,
 };
 pub(crate) use attention_prefill::{AttentionPrefill, AttentionScratch, attention_prefill};
 pub(crate) use delta_prefill::{DeltaPrefill, DeltaScratch, delta_prefill};
