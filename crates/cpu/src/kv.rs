@@ -46,6 +46,9 @@ enum Pages {
 }
 
 impl KvCache {
+    /// Tokens of the pieces that copies share.
+    pub const PAGE_TOKENS: usize = PAGE_TOKENS;
+
     /// An empty cache. Its memory grows page by page with the tokens.
     pub fn new(dtype: KvDtype, n_kv_heads: usize, head_dim: usize, capacity_tokens: usize) -> Self {
         assert!(

@@ -66,6 +66,8 @@ pub(crate) struct Counters {
     pub(crate) n_generated_tokens: AtomicU64,
     pub(crate) prefill_ns: AtomicU64,
     pub(crate) decode_ns: AtomicU64,
+    n_cache_entries: AtomicUsize,
+    cache_bytes: AtomicUsize,
 }
 
 impl Inbox {
@@ -278,7 +280,14 @@ impl Counters {
             n_generated_tokens: self.n_generated_tokens.load(Ordering::Relaxed),
             prefill_s: seconds(&self.prefill_ns),
             decode_s: seconds(&self.decode_ns),
+            n_cache_entries: self.n_cache_entries.load(Ordering::Relaxed),
+            cache_bytes: self.cache_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    pub(crate) fn set_cache(&self, n_entries: usize, bytes: usize) {
+        self.n_cache_entries.store(n_entries, Ordering::Relaxed);
+        self.cache_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Counts a pass: its time goes to prompts and answers by their tokens.

@@ -4,7 +4,8 @@
 //! HTTP and no wire JSON; it never blocks on a client.
 //!
 //! A request passes through the files in this order: [`request`](GenerateRequest), `validate`,
-//! `constraint` (which compiles grammars), `job`, `inbox`, `thread` (which asks `schedule`),
+//! `constraint` (which compiles grammars), `job`, `inbox`, `thread` (which asks `prompt_cache` and
+//! `schedule`),
 //! `sequence` (which asks `thinking`), `sample`, `answer` (which asks `stop`), [`event`](Event).
 //! [`scripted`] is for tests.
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ mod inbox;
 mod job;
 mod limits;
 mod logprobs;
+mod prompt_cache;
 mod request;
 mod sample;
 mod schedule;
@@ -39,6 +41,7 @@ use constraint::Grammars;
 use inbox::{Inbox, Phase};
 use job::{Job, Prepared};
 use lily_model::{Logits, Model};
+use prompt_cache::PromptCache;
 use schedule::Schedule;
 use sequence::Vocabulary;
 use std::sync::Arc;
@@ -82,6 +85,10 @@ pub struct EngineStats {
     pub prefill_s: f64,
     /// Seconds spent in `forward` for decoding.
     pub decode_s: f64,
+    /// Prompts, or beginnings of prompts, that are kept.
+    pub n_cache_entries: usize,
+    /// Bytes that those take.
+    pub cache_bytes: usize,
 }
 
 impl Engine {
@@ -89,12 +96,19 @@ impl Engine {
     ///
     /// A context longer than the checkpoint was made for is cut to that length.
     pub fn start(model: Box<dyn Model>, text: TextModel, config: EngineConfig) -> Self {
-        let EngineConfig { context_tokens, max_running, max_queued, prefill_chunk_tokens } = config;
+        let EngineConfig {
+            context_tokens,
+            max_running,
+            max_queued,
+            prefill_chunk_tokens,
+            cache_bytes,
+        } = config;
         let schedule = Schedule::new(max_running, prefill_chunk_tokens, model.max_batch_tokens());
         let context_tokens = context_tokens.min(model.shape().max_positions);
         let vocab_size = text.tokenizer.vocab_size().min(model.shape().vocab_size);
         let inbox = Arc::new(Inbox::new(schedule.max_running, max_queued));
         tracing::debug!(?schedule, context_tokens, max_queued, vocab_size, "engine starts");
+        let size = model.snapshot_size();
         let core = Core {
             model,
             inbox: Arc::clone(&inbox),
@@ -108,11 +122,13 @@ impl Engine {
                 masked: Vec::new(),
                 closing: thinking::closing_tokens(&text.tokenizer),
                 tool_call: text.tokenizer.token_id("<tool_call>"),
+                turn: text.tokenizer.token_id("<|im_start|>"),
             },
             sequences: Vec::new(),
             logits: Logits::default(),
             n_ticks: 0,
             waits_for_memory: false,
+            cache: PromptCache::new(cache_bytes, size),
         };
         let builder = std::thread::Builder::new().name("lily-engine".to_owned());
         if let Err(error) = builder.spawn(move || thread::run(core)) {

@@ -29,6 +29,8 @@ pub struct EngineConfig {
     /// Tokens of a prefill chunk; between chunks other sequences decode. Less if a chunk and
     /// `max_running` - 1 tokens do not fit into one pass of the model.
     pub prefill_chunk_tokens: usize,
+    /// Bytes of kept prompts, so that they are not read again; 0 keeps none.
+    pub cache_bytes: usize,
 }
 
 /// Sampling values of a checkpoint for both thinking modes.

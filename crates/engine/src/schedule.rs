@@ -4,8 +4,9 @@
 //! prompt is read. Prompts share what is left, in chunks, in turn: the prompt that has waited
 //! longest comes first, so a long one delays others by a chunk and not by its length.
 //!
-//! Chunks of a prompt always end at multiples of the chunk length from its start. The arithmetic of
-//! a prompt therefore does not depend on what else runs, and neither does its answer.
+//! Chunks of a prompt always end at multiples of the chunk length from its start, or from the place
+//! before that its state is kept at. The arithmetic of a prompt therefore does not depend on what else
+//! runs, and neither does its answer, but for what a kept beginning was computed in.
 
 use crate::limits::SCORED_ROWS_MAX;
 

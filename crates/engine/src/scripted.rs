@@ -39,7 +39,13 @@ pub fn engine(model: ScriptedModel, config: EngineConfig) -> Engine {
 
 /// A context of 4096 tokens and chunks of 64.
 pub fn config(max_running: usize, max_queued: usize) -> EngineConfig {
-    EngineConfig { context_tokens: 4096, max_running, max_queued, prefill_chunk_tokens: 64 }
+    EngineConfig {
+        context_tokens: 4096,
+        max_running,
+        max_queued,
+        prefill_chunk_tokens: 64,
+        cache_bytes: 0,
+    }
 }
 
 /// What follows a prompt. After its last move an answer ends with [`END`].

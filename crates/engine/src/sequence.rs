@@ -29,8 +29,14 @@ pub(crate) struct Sequence {
     forced: VecDeque<TokenId>,
     /// Tokens of the prompt that are computed.
     n_prefilled: usize,
+    /// Of those, the ones that another request had computed.
+    n_cached: usize,
+    /// Lengths of the prompt at which its state is kept, the next one last.
+    places: Vec<usize>,
     waiting_since: u64,
     token_ids: Vec<TokenId>,
+    /// Tokens of the answer that the state has read.
+    n_read: usize,
     pub(crate) admitted: Instant,
     /// When the first chunk began.
     prefill_start: Option<Instant>,
@@ -64,10 +70,20 @@ pub(crate) struct Vocabulary {
     pub(crate) closing: Vec<TokenId>,
     /// `<tool_call>`
     pub(crate) tool_call: Option<TokenId>,
+    /// `<|im_start|>`
+    pub(crate) turn: Option<TokenId>,
 }
 
 impl Sequence {
-    pub(crate) fn new(mut job: Job, state: SeqState, vocabulary: &Vocabulary, tick: u64) -> Self {
+    /// `state` may have read the first tokens of the prompt. It is kept at `places`, ascending.
+    pub(crate) fn new(
+        mut job: Job,
+        state: SeqState,
+        n_cached: usize,
+        places: &[usize],
+        vocabulary: &Vocabulary,
+        tick: u64,
+    ) -> Self {
         let guide = job.request.guide.take();
         let Prepared { settings, seed, prompt, parser, stop, .. } = &job.request;
         let sampler = Sampler::new(settings.clone(), *seed, prompt, vocabulary.size);
@@ -82,9 +98,12 @@ impl Sequence {
             thinking,
             guide,
             forced: VecDeque::new(),
-            n_prefilled: 0,
+            n_prefilled: n_cached,
+            n_cached,
+            places: places.iter().copied().rev().filter(|&place| place > n_cached).collect(),
             waiting_since: tick,
             token_ids: Vec::new(),
+            n_read: 0,
             admitted: Instant::now(),
             prefill_start: None,
             prefill_end: None,
@@ -96,7 +115,8 @@ impl Sequence {
     }
 
     pub(crate) fn need(&self) -> Need {
-        match self.job.request.prompt.len() - self.n_prefilled {
+        let end = self.places.last().copied().unwrap_or(self.job.request.prompt.len());
+        match end - self.n_prefilled {
             0 => Need::Decode,
             n_left => Need::Prefill {
                 n_left,
@@ -128,6 +148,25 @@ impl Sequence {
         Step { state: &mut self.state, tokens, rows, advance: Advance::Commit }
     }
 
+    /// The tokens read so far, if the state is to be kept at the end of a chunk of `chunk_len`.
+    pub(crate) fn place(&self, chunk_len: usize) -> Option<&[TokenId]> {
+        let end = self.n_prefilled + chunk_len;
+        (self.places.last() == Some(&end)).then(|| &self.job.request.prompt[..end])
+    }
+
+    pub(crate) fn state(&self) -> &SeqState {
+        &self.state
+    }
+
+    /// Prompt and answer as far as the state has read them, if it is an answer that has ended well.
+    pub(crate) fn read_tokens(&self) -> Option<Vec<TokenId>> {
+        let Some(Outcome::Finished(summary)) = &self.outcome else { return None };
+        let prompt = &self.job.request.prompt;
+        // None if a device has read beyond the end of the answer.
+        let answer = summary.token_ids.get(..self.n_read)?;
+        Some([prompt, answer].concat())
+    }
+
     /// Sends the log-probabilities of the tokens that these rows of a chunk predict.
     ///
     /// The row after the last token of the prompt predicts none of them.
@@ -152,6 +191,9 @@ impl Sequence {
     pub(crate) fn prefilled(&mut self, chunk_len: usize, tick: u64, now: Instant) {
         self.n_prefilled += chunk_len;
         self.waiting_since = tick;
+        if self.places.last() == Some(&self.n_prefilled) {
+            self.places.pop();
+        }
         if self.n_prefilled < self.job.request.prompt.len() || self.outcome.is_some() {
             return;
         }
@@ -159,7 +201,7 @@ impl Sequence {
         self.prefill_end = Some(now);
         self.prompt_stats = PromptStats {
             prompt_tokens: self.job.request.prompt.len(),
-            cached_tokens: 0,
+            cached_tokens: self.n_cached,
             queued_s: start.duration_since(self.job.submitted).as_secs_f64(),
             prefill_s: now.duration_since(start).as_secs_f64(),
         };
@@ -265,21 +307,26 @@ impl Sequence {
 
     /// Takes what a device chose, up to the end of the answer.
     pub(crate) fn extend_chosen(&mut self, ids: &[TokenId], vocabulary: &Vocabulary) -> usize {
-        for (n, &id) in ids.iter().enumerate() {
+        let n_read = self.n_read + ids.len();
+        let mut n_taken = 0;
+        for &id in ids {
             if self.outcome.is_some() {
-                return n;
+                break;
             }
             if id as usize >= vocabulary.size {
                 self.outcome = Some(Outcome::Failed(NOT_FINITE));
-                return n;
+                break;
             }
             self.push(id, None, vocabulary);
+            n_taken += 1;
         }
-        ids.len()
+        self.n_read = n_read;
+        n_taken
     }
 
     /// Adds a token and sends what it adds.
     fn push(&mut self, id: TokenId, logprobs: Option<TokenLogprob>, vocabulary: &Vocabulary) {
+        self.n_read = self.token_ids.len();
         self.token_ids.push(id);
         let is_eos = vocabulary.eos_token_ids.contains(&id);
         let mut deltas = if is_eos { Vec::new() } else { self.answer.push(id) };

@@ -5,10 +5,12 @@
 
 use crate::inbox::{Inbox, Intake};
 use crate::job::{Job, Watch};
+use crate::prompt_cache::{self, PromptCache, TOKENS_MIN};
 use crate::schedule::{Need, Schedule, Work};
 use crate::sequence::{Outcome, Sequence, Vocabulary};
 use crate::{EngineEnd, EngineError, Event, Summary};
-use lily_model::{Logits, Model, ModelError, Rows, Step};
+use lily_model::{Logits, Model, ModelError, Rows, SeqState, Step};
+use lily_text::TokenId;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -34,6 +36,7 @@ pub(crate) struct Core {
     pub(crate) n_ticks: u64,
     /// The next request does not fit into memory beside those that run.
     pub(crate) waits_for_memory: bool,
+    pub(crate) cache: PromptCache,
 }
 
 /// Runs until the engine is drained, stopped or broken.
@@ -91,11 +94,8 @@ impl Core {
                 continue;
             }
             let capacity = job.request.prompt.len() + job.request.n_answer_max;
-            match self.model.new_state(capacity) {
-                Ok(state) => {
-                    let sequence = Sequence::new(job, state, &self.vocabulary, self.n_ticks);
-                    self.sequences.push(sequence);
-                }
+            match self.new_state(capacity) {
+                Ok(state) => self.begin(job, state),
                 Err(ModelError::OutOfMemory { .. }) if !self.sequences.is_empty() => {
                     refused.push(job);
                 }
@@ -109,6 +109,54 @@ impl Core {
         for job in refused.into_iter().rev() {
             self.inbox.put_back(job);
         }
+    }
+
+    /// Memory for a sequence, for which kept prompts give way.
+    fn new_state(&mut self, capacity: usize) -> Result<SeqState, ModelError> {
+        loop {
+            match self.model.new_state(capacity) {
+                Err(ModelError::OutOfMemory { .. }) if self.cache.evict() => {}
+                state => return state,
+            }
+        }
+    }
+
+    /// Starts a request behind what is known of its prompt.
+    fn begin(&mut self, job: Job, mut state: SeqState) {
+        let prompt = &job.request.prompt;
+        // Every row of a scored prompt is wanted.
+        let is_on = self.cache.is_on() && job.request.prompt_logprobs.is_none();
+        let places =
+            if is_on { prompt_cache::places(prompt, self.vocabulary.turn) } else { Vec::new() };
+        let mut n_cached = 0;
+        if let Some((n, snapshot)) = self.cache.longest(prompt).filter(|_| is_on) {
+            match self.model.restore(&mut state, snapshot) {
+                Ok(()) => n_cached = n,
+                // Nothing was changed: the prompt is read from its start.
+                Err(error) => tracing::warn!(%error, "a kept prompt could not be used"),
+            }
+        }
+        let (vocabulary, tick) = (&self.vocabulary, self.n_ticks);
+        self.sequences.push(Sequence::new(job, state, n_cached, &places, vocabulary, tick));
+    }
+
+    /// Keeps a state that has read `tokens`, if that may help another request.
+    fn keep(&mut self, sequence: usize, tokens: &[TokenId]) {
+        if !self.cache.takes(tokens.len()) || self.cache.has(tokens) {
+            return;
+        }
+        let n_shared = self.cache.shared_len(tokens);
+        if tokens.len() - n_shared < TOKENS_MIN {
+            return;
+        }
+        loop {
+            match self.model.snapshot(self.sequences[sequence].state()) {
+                Ok(snapshot) => break self.cache.insert(tokens, snapshot),
+                Err(ModelError::OutOfMemory { .. }) if self.cache.evict() => {}
+                Err(error) => break tracing::debug!(%error, "a prompt was not kept"),
+            }
+        }
+        self.inbox.counters.set_cache(self.cache.n_entries(), self.cache.held_bytes());
     }
 
     fn tick(&mut self) {
@@ -167,11 +215,15 @@ impl Core {
         assert_eq!(self.logits.n_rows(), n_rows, "the model returns a row for each one asked for");
         let row_len = self.logits.vocab_size.max(1);
         let mut rest = self.logits.values.as_mut_slice();
+        let mut kept = Vec::new();
         for (work, n_rows) in works.iter().zip(counts) {
             let (rows, after) = rest.split_at_mut(n_rows * row_len);
             rest = after;
             let sequence = &mut self.sequences[work.sequence];
             if let Some(chunk_len) = work.chunk_len {
+                if let Some(tokens) = sequence.place(chunk_len) {
+                    kept.push((work.sequence, tokens.to_vec()));
+                }
                 sequence.score(chunk_len, rows, &mut self.vocabulary);
                 sequence.prefilled(chunk_len, self.n_ticks, now);
             }
@@ -181,6 +233,9 @@ impl Core {
                 let n = sequence.extend(row, &mut self.vocabulary);
                 self.inbox.counters.n_generated_tokens.fetch_add(n, Ordering::Relaxed);
             }
+        }
+        for (sequence, tokens) in kept {
+            self.keep(sequence, &tokens);
         }
         Ok(())
     }
@@ -229,6 +284,9 @@ impl Core {
             if self.sequences[i].outcome.is_none() {
                 i += 1;
                 continue;
+            }
+            if let Some(tokens) = self.sequences[i].read_tokens() {
+                self.keep(i, &tokens);
             }
             let Sequence { job, outcome, admitted, .. } = self.sequences.remove(i);
             self.waits_for_memory = false;

@@ -24,6 +24,7 @@ fn engine(write: Write, precision: Precision, max_running: usize) -> Engine {
         max_running,
         max_queued: 100,
         prefill_chunk_tokens: 32,
+        cache_bytes: 0,
     };
     Engine::start(Box::new(model), text_model(), config)
 }

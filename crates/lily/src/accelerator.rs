@@ -1,6 +1,7 @@
 //! Opens the device that `--device` names.
 
 use crate::args::Device;
+use crate::machine::Machine;
 use anyhow::{Context, Result, bail};
 use lily_device::DeviceInfo;
 use std::path::PathBuf;
@@ -31,12 +32,33 @@ fn best() -> Option<Arc<dyn lily_device::Device>> {
 
 /// Tokens of a prompt that are read at once: a GPU wants many, while `cpu` keeps a CPU responsive.
 pub(crate) fn chunk_tokens(device: Device, cpu: usize) -> usize {
+    if is_gpu(device) { GPU_CHUNK_TOKENS } else { cpu }
+}
+
+fn is_gpu(device: Device) -> bool {
     match device {
-        Device::Cpu | Device::Sim => cpu,
-        Device::Auto if best().is_none() => cpu,
-        Device::Auto | Device::Cuda | Device::Metal => GPU_CHUNK_TOKENS,
+        Device::Cpu | Device::Sim => false,
+        Device::Auto => best().is_some(),
+        Device::Cuda | Device::Metal => true,
     }
 }
+
+/// Memory for kept prompts, if `wanted` does not say. What sequences need goes before it.
+pub(crate) fn cache_bytes(device: Device, wanted: Option<u64>) -> usize {
+    let bytes = wanted.unwrap_or_else(|| {
+        if is_gpu(device) {
+            return GPU_CACHE_BYTES;
+        }
+        let free = Machine::look().memory_available_bytes;
+        free.map_or(1 << 30, |free| (free / 8).min(CACHE_BYTES_MAX))
+    });
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// A hundred conversations with the real model.
+const CACHE_BYTES_MAX: u64 = 8 << 30;
+/// Snapshots on a GPU do not share their rows.
+const GPU_CACHE_BYTES: u64 = 4 << 30;
 
 /// Fills the tiles of 256 experts; 0.1 s on an H200.
 const GPU_CHUNK_TOKENS: usize = 1024;

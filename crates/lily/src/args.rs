@@ -192,6 +192,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(0..=8192))]
     pub(crate) max_queued: u16,
 
+    /// Memory for prompts that were read, so that the next turn of a conversation reads only what is
+    /// new; such as 512M or 4G, 0 for none [default: an eighth of the
+    /// memory that is free, at most 8G; 4G on a GPU]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) cache_ram: Option<u64>,
+
     /// Longest time for a request in seconds, waiting included
     #[arg(long, value_name = "SECONDS")]
     pub(crate) deadline: Option<u64>,
@@ -455,4 +461,37 @@ pub(crate) struct ConvertArgs {
     pub(crate) from: PathBuf,
     /// Where to write the result
     pub(crate) to: PathBuf,
+}
+/// Bytes: a number, or one with K, M, G or T for powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let upper = text.to_ascii_uppercase();
+    let digits = upper.trim_end_matches("IB").trim_end_matches('B');
+    let (digits, shift) = match digits.chars().next_back() {
+        Some('K') => (&digits[..digits.len() - 1], 10),
+        Some('M') => (&digits[..digits.len() - 1], 20),
+        Some('G') => (&digits[..digits.len() - 1], 30),
+        Some('T') => (&digits[..digits.len() - 1], 40),
+        _ => (digits, 0),
+    };
+    let number = digits.trim().parse::<u64>();
+    let bytes = number.ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "a size is a whole number with K, M, G or T, such as 512M or 4G".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(size("0"), Ok(0));
+        assert_eq!(size("1024"), Ok(1024));
+        assert_eq!(size(" 4G "), Ok(4 << 30));
+        assert_eq!(size("512 MiB"), Ok(512 << 20));
+        assert_eq!(size("2kb"), Ok(2048));
+        for bad in ["", "G", "-1", "1.5G", "4X", "99999999999T", "é", "1é"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -112,6 +112,7 @@ fn start(args: &ChatArgs) -> Result<Session> {
         max_running: 1,
         max_queued: 1,
         prefill_chunk_tokens: chunk,
+        cache_bytes: accelerator::cache_bytes(args.model.device, None),
     };
     let sampling = Sampling {
         temperature: args.sampling.temp,

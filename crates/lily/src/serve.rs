@@ -55,6 +55,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         max_running,
         max_queued: args.max_queued.into(),
         prefill_chunk_tokens: chunk,
+        cache_bytes: accelerator::cache_bytes(args.model.device, args.cache_ram),
     };
     let engine = Engine::start(loaded.model, text, config);
     let name = args.name.clone().unwrap_or_else(|| loaded.name.clone());

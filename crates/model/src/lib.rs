@@ -13,5 +13,5 @@ pub use error::ModelError;
 pub use lily_cpu::Precision;
 pub use lily_device::Counts;
 pub use lily_weights::Shape;
-pub use model::{Advance, DeviceSampling, Logits, Model, Rows, Step, TokenId};
+pub use model::{Advance, DeviceSampling, Logits, Model, Rows, SnapshotSize, Step, TokenId};
 pub use state::{SeqState, Snapshot};

@@ -121,12 +121,30 @@ pub trait Model: Send {
     /// [`ModelError::Uncommitted`] for a tentative state.
     fn snapshot(&self, state: &SeqState) -> Result<Snapshot, ModelError>;
 
+    /// Bytes that snapshots take.
+    fn snapshot_size(&self) -> SnapshotSize {
+        let fixed = self.state_bytes(0);
+        SnapshotSize { fixed, per_token: self.state_bytes(1) - fixed, shares_rows: false }
+    }
+
     /// Puts a sequence back to the point of a snapshot.
     ///
     /// # Errors
     /// [`ModelError::ContextFull`] if the snapshot is longer than the capacity,
     /// [`ModelError::ForeignState`] if it comes from another model.
     fn restore(&self, state: &mut SeqState, snapshot: &Snapshot) -> Result<(), ModelError>;
+}
+
+/// Bytes that snapshots take: `fixed + per_token * n`, where n is the number of tokens, or, if
+/// `shares_rows`, of those that no other snapshot holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotSize {
+    /// The recurrent state.
+    pub fixed: usize,
+    /// KV rows.
+    pub per_token: usize,
+    /// Whether snapshots of sequences that begin alike share their KV rows.
+    pub shares_rows: bool,
 }
 
 /// Rules for choosing tokens on a device: temperature, then top-k, top-p and min-p, then a draw.

@@ -38,6 +38,8 @@ pub(crate) struct Metrics {
     generated_tokens: Counter,
     prefill_s: Gauge,
     decode_s: Gauge,
+    cache_entries: Gauge,
+    cache_bytes: Gauge,
     first_token_s: Histogram,
     inter_token_s: Histogram,
     duration_s: Histogram,
@@ -85,6 +87,9 @@ impl Metrics {
             generated_tokens: series.counter("lily_generated_tokens_total", "Tokens generated."),
             prefill_s: series.gauge("lily_prefill_seconds", "Time spent on prompts so far."),
             decode_s: series.gauge("lily_decode_seconds", "Time spent on answers so far."),
+            cache_entries: series
+                .gauge("lily_prompt_cache_entries", "Beginnings of prompts that are kept."),
+            cache_bytes: series.gauge("lily_prompt_cache_bytes", "Memory that those take."),
             first_token_s: series.histogram(
                 "lily_time_to_first_token_seconds",
                 "From the arrival of a request to its first token.",
@@ -122,6 +127,8 @@ impl Metrics {
         self.generated_tokens.absolute(stats.n_generated_tokens);
         self.prefill_s.set(stats.prefill_s);
         self.decode_s.set(stats.decode_s);
+        self.cache_entries.set(stats.n_cache_entries as f64);
+        self.cache_bytes.set(stats.cache_bytes as f64);
         self.handle.render()
     }
 }

@@ -10,7 +10,7 @@ pub(crate) use state::CpuState;
 pub use state::MtpState;
 
 use crate::state::StateInner;
-use crate::{Logits, Model, ModelError, SeqState, Snapshot, Step};
+use crate::{Logits, Model, ModelError, SeqState, Snapshot, SnapshotSize, Step};
 use forward::Scratch;
 use lily_cpu::{KvDtype, Pool, Precision, RopeTable};
 use lily_weights::{ModelWeights, Shape};
@@ -127,6 +127,13 @@ impl Model for CpuModel {
 
     fn state_bytes(&self, capacity_tokens: usize) -> usize {
         CpuState::bytes_needed(&self.shape, self.kv_dtype(), capacity_tokens)
+    }
+
+    fn snapshot_size(&self) -> SnapshotSize {
+        // The last page of a snapshot is its own as soon as the sequence goes on.
+        let fixed = self.state_bytes(lily_cpu::KvCache::PAGE_TOKENS);
+        let per_token = self.state_bytes(1) - self.state_bytes(0);
+        SnapshotSize { fixed, per_token, shares_rows: true }
     }
 
     fn forward(&mut self, batch: &mut [Step<'_>], out: &mut Logits) -> Result<(), ModelError> {
