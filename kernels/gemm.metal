@@ -74,7 +74,8 @@ kernel void gemm(device const act*     x [[buffer(0)]],
         threadgroup_barrier(mem_flags::mem_threadgroup);
         tile_mma_nt<BK>(acc, as + sg / WN * (BM / WM) * LD, LD, bs + sg % WN * (BN / WN) * LD, LD);
     }
-    LILY_UNROLL for (uint i = 0; i < TILE_COUNT(BM / WM, BN / WN); ++i) {
+    LILY_UNROLL for (uint i = 0; i < tile_count(acc); ++i) {
+        if (!tile_valid(acc, i)) { continue; }
         const uint t = t0 + sg / WN * (BM / WM) + tile_row(acc, i, lane);
         const uint n = n0 + sg % WN * (BN / WN) + tile_col(acc, i, lane);
         if (t < p.n_tokens && n < p.rows) {
@@ -153,7 +154,8 @@ kernel void gate_up(device const act*     x      [[buffer(0)]],    // [T, COLS]
             tile_mma_nt<BK>(up, rows, LD, bs + (BN / 2 + sg % WN * (BN / 2 / WN)) * LD, LD);
         }
     }
-    LILY_UNROLL for (uint i = 0; i < TILE_COUNT(BM / WM, BN / 2 / WN); ++i) {
+    LILY_UNROLL for (uint i = 0; i < tile_count(gate); ++i) {
+        if (!tile_valid(gate, i)) { continue; }
         const uint row = sg / WN * (BM / WM) + tile_row(gate, i, lane);
         const uint n = n0 + sg % WN * (BN / 2 / WN) + tile_col(gate, i, lane);
         if (row < count && n < p.rows) {
@@ -203,7 +205,8 @@ kernel void expert_down(device const act*     a      [[buffer(0)]],   // [T * TO
             tile_mma_nt<BK>(acc, as + sg / WN * (BM / WM) * LD, LD, bs + sg % WN * (BN / WN) * LD, LD);
         }
     }
-    LILY_UNROLL for (uint i = 0; i < TILE_COUNT(BM / WM, BN / WN); ++i) {
+    LILY_UNROLL for (uint i = 0; i < tile_count(acc); ++i) {
+        if (!tile_valid(acc, i)) { continue; }
         const uint row = sg / WN * (BM / WM) + tile_row(acc, i, lane);
         const uint n = n0 + sg % WN * (BN / WN) + tile_col(acc, i, lane);
         if (row < count && n < p.rows) {

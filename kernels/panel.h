@@ -12,6 +12,10 @@
 //   panel_mma_nn(t, p, b, ldb)   t += P[M, 16] B[16, N]; B in threadgroup memory as for tile.h
 //   panel_mma_nt(t, p, b, ldb)   t += P[M, 16] B[N, 16]^T
 //   panel_mma_np(t, p, b, ld, lane)  the same with B as blocks in device memory
+#if LILY_TILE == 2
+#undef LILY_TILE
+#define LILY_TILE 1
+#endif
 #include "tile.h"
 
 constant constexpr uint PANEL = 128;

@@ -6,8 +6,10 @@
 //   tile_mma_nt<K>(t, a, lda, b, ldb)    t += A[M, K] B[N, K]^T
 //   tile_mma_nn<K>(t, a, lda, b, ldb)    t += A[M, K] B[K, N]
 //   tile_mma_tn<K>(t, a, lda, b, ldb)    t += A[K, M]^T B[K, N]
+//   tile_count(t), tile_valid(t, i)      accumulators of a lane, and whether the i-th is one
 //   tile_row(t, i, lane), tile_col(t, i, lane), tile_get(t, i), tile_set(t, i, x)
-//                          the i-th of the TILE_COUNT(M, N) accumulators of a lane
+//                          the i-th of them. Except for the second body they are TILE_COUNT(M, N),
+//                          all valid
 //   tile_store(t, out, ldo, lane)        to threadgroup memory, f32
 //
 // A and B are threadgroup arrays of act (float in the exact mode, else bfloat), row-major, ld elements
@@ -15,8 +17,9 @@
 // tile on different banks. K is a multiple of 16. All 32 lanes arrive at every call but the accessors;
 // the caller puts barriers around writes of A and B.
 //
-// Three bodies, by LILY_TILE: 1 Apple's simdgroup_matrix, 2 Metal 4 tensor operations (not written yet:
-// the first body runs there as well), 3 NVIDIA's mma.sync.
+// Three bodies, by LILY_TILE: 1 Apple's simdgroup_matrix, 2 Metal 4 tensor operations (macOS 26, M5 and
+// later; tile_mma_nt only), 3 NVIDIA's mma.sync. A file that keeps operands in registers (panel.h) knows
+// where their elements are, so it takes the first body instead of the second.
 #include "lily.h"
 
 #define TILE_COUNT(M, N) ((M) * (N) / 32)
@@ -99,6 +102,42 @@ inline void tile_mma(thread Tile<M, N>& t, threadgroup const float* a, uint lda,
     }
 }
 
+#elif LILY_TILE == 2
+// ---------------------------------------------------------------- Apple: tensor operations
+// As Apple's headers and their published users have it (no compiler of Apple's has read this yet):
+// extents and strides of a tensor begin with the fastest; a destination is spread over the SIMD group in
+// a way of its own, so an index is asked for its place, column first; run() adds to it.
+#include <metal_tensor>
+#include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
+using namespace mpp::tensor_ops;
+
+typedef tensor<threadgroup act, dextents<int32_t, 2>, tensor_inline> TileOperand;
+
+// The length of the sums is that of the operands. Nothing is relaxed.
+template <uint M, uint N> inline auto tile_destination() {
+    constexpr auto what = matmul2d_descriptor(M, N, dynamic_length_v<int>, false, true, false, matmul2d_descriptor::mode::multiply_accumulate);
+    matmul2d<what, execution_simdgroup> op;
+    return op.template get_destination_cooperative_tensor<TileOperand, TileOperand, float>();
+}
+template <uint M, uint N> struct Tile { decltype(tile_destination<M, N>()) v; };
+
+template <uint M, uint N> inline uint tile_count(thread Tile<M, N>& t) { return t.v.get_capacity(); }
+template <uint M, uint N> inline bool tile_valid(thread Tile<M, N>& t, uint i) { return t.v.is_valid_element(i); }
+template <uint M, uint N> inline float tile_get(thread Tile<M, N>& t, uint i) { return t.v[i]; }
+template <uint M, uint N> inline void tile_set(thread Tile<M, N>& t, uint i, float x) { t.v[i] = x; }
+template <uint M, uint N> inline uint tile_row(thread Tile<M, N>& t, uint i, uint) { return t.v.get_multidimensional_index(i)[1]; }
+template <uint M, uint N> inline uint tile_col(thread Tile<M, N>& t, uint i, uint) { return t.v.get_multidimensional_index(i)[0]; }
+
+// Tensors do not take pointers to const.
+template <uint K, uint M, uint N>
+inline void tile_mma_nt(thread Tile<M, N>& t, threadgroup act* a, uint lda, threadgroup act* b, uint ldb) {
+    constexpr auto what = matmul2d_descriptor(M, N, dynamic_length_v<int>, false, true, false, matmul2d_descriptor::mode::multiply_accumulate);
+    matmul2d<what, execution_simdgroup> op;
+    TileOperand left(a, dextents<int32_t, 2>(K, M), array<int32_t, 2>{1, int32_t(lda)});
+    TileOperand right(b, dextents<int32_t, 2>(K, N), array<int32_t, 2>{1, int32_t(ldb)});
+    op.run(left, right, t.v);
+}
+
 #else
 // ---------------------------------------------------------------- Apple: 8 x 8 matrices
 
@@ -138,14 +177,19 @@ inline void tile_mma(thread Tile<M, N>& t, threadgroup const T* a, uint lda, thr
 }
 #endif
 
+#if LILY_TILE != 2
+template <uint M, uint N> inline uint tile_count(thread const Tile<M, N>&) { return TILE_COUNT(M, N); }
+template <uint M, uint N> inline bool tile_valid(thread const Tile<M, N>&, uint) { return true; }
+#endif
 template <uint M, uint N> inline void tile_zero(thread Tile<M, N>& t) {
-    LILY_UNROLL for (uint i = 0; i < TILE_COUNT(M, N); ++i) { tile_set(t, i, 0.0f); }
+    LILY_UNROLL for (uint i = 0; i < tile_count(t); ++i) { tile_set(t, i, 0.0f); }
 }
 template <uint M, uint N> inline void tile_store(thread Tile<M, N>& t, threadgroup float* out, uint ldo, uint lane) {
-    LILY_UNROLL for (uint i = 0; i < TILE_COUNT(M, N); ++i) {
-        out[tile_row(t, i, lane) * ldo + tile_col(t, i, lane)] = tile_get(t, i);
+    LILY_UNROLL for (uint i = 0; i < tile_count(t); ++i) {
+        if (tile_valid(t, i)) { out[tile_row(t, i, lane) * ldo + tile_col(t, i, lane)] = tile_get(t, i); }
     }
 }
+#if LILY_TILE != 2
 template <uint K, uint M, uint N, typename T>
 inline void tile_mma_nt(thread Tile<M, N>& t, threadgroup const T* a, uint lda, threadgroup const T* b, uint ldb) {
     tile_mma<K, false, true>(t, a, lda, b, ldb);
@@ -158,3 +202,4 @@ template <uint K, uint M, uint N, typename T>
 inline void tile_mma_tn(thread Tile<M, N>& t, threadgroup const T* a, uint lda, threadgroup const T* b, uint ldb) {
     tile_mma<K, true, false>(t, a, lda, b, ldb);
 }
+#endif

@@ -1,5 +1,5 @@
 // The vocabulary of lily.h for the simulator: types and functions with the meaning they have in
-// Metal, as C++17 for g++ and clang++. Lanes, barriers and atomics are in sim_runtime.h.
+// Metal, as C++20 for g++ and clang++. Lanes, barriers and atomics are in sim_runtime.h.
 #pragma once
 #include "sim_api.h"
 
@@ -163,6 +163,7 @@ inline uint atomic_fetch_add_explicit(atomic_uint* p, uint x, memory_order) {
 }
 
 #include "sim_simdgroup_matrix.h"
+#include "sim_tensor.h"
 
 #define kernel
 #define device

@@ -166,7 +166,52 @@ template <typename D, typename A, typename B>
 void simdgroup_multiply(simdgroup_matrix<D, 8, 8>& d, const simdgroup_matrix<A, 8, 8>& a,
                         const simdgroup_matrix<B, 8, 8>& b);
 
+#ifdef TYPECHECK_METAL_4
+// Tensors and their product (Metal 4), as <metal_tensor> and MetalPerformancePrimitives declare them, as far
+// as tile.h uses them.
+struct tensor_inline {};
+template <typename T, int N> struct array {
+    T at[N];
+    T& operator[](uint);
+    const T& operator[](uint) const;
+};
+template <typename T, int Rank> struct dextents {
+    dextents(T, T);
+};
+template <typename T, typename Extents, typename Kind> struct tensor {
+    tensor(T*, Extents, array<int, 2>);
+};
+template <typename T> constexpr T dynamic_length_v = T(-1);
+struct execution_simdgroup {};
+#endif
+
 }  // namespace metal
+
+#ifdef TYPECHECK_METAL_4
+typedef int int32_t;
+namespace mpp {
+namespace tensor_ops {
+struct matmul2d_descriptor {
+    enum class mode { multiply, multiply_accumulate };
+    int m, n, k;
+    bool left, right, relaxed;
+    mode what;
+    constexpr matmul2d_descriptor(int m, int n, int k, bool left, bool right, bool relaxed, mode what)
+        : m(m), n(n), k(k), left(left), right(right), relaxed(relaxed), what(what) {}
+};
+template <matmul2d_descriptor What, typename T> struct typecheck_destination {
+    unsigned short get_capacity() const;
+    bool is_valid_element(unsigned short) const;
+    T& operator[](unsigned short);
+    metal::array<int, 2> get_multidimensional_index(unsigned short) const;
+};
+template <matmul2d_descriptor What, typename Scope> struct matmul2d {
+    template <typename A, typename B, typename T> typecheck_destination<What, T> get_destination_cooperative_tensor();
+    template <typename A, typename B, typename T> void run(A&, B&, typecheck_destination<What, T>&);
+};
+}  // namespace tensor_ops
+}  // namespace mpp
+#endif
 
 // Metal has none of these words, or uses them for something else.
 #pragma clang poison double goto try catch throw new delete virtual dynamic_cast typeid asm

@@ -14,8 +14,12 @@ const THREADGROUP_BYTES_MAX: usize = 32 << 10;
 /// How `lily-model`'s example `kernels` writes `threadgroup` before an array.
 const ARRAY: &str = "LILY_THREADGROUP_ARRAY";
 
-/// Metal is C++14 until version 4, and has no double.
-const LANGUAGE: &[&str] = &["-cc1", "-x", "c++", "-std=c++14", "-triple", "arm64-apple-macosx14.0"];
+/// Metal has no double.
+const LANGUAGE: &[&str] = &["-cc1", "-x", "c++", "-triple", "arm64-apple-macosx14.0"];
+/// Metal is C++14 until version 4.
+const BEFORE_4: &[&str] = &["-std=c++14"];
+/// What Metal 4 adds to C++17 for its tensors, constants of any class as arguments of templates, is in C++20.
+const SINCE_4: &[&str] = &["-std=c++20", "-DTYPECHECK_METAL_4"];
 const CHECKS: &[&str] = &[
     "-ffreestanding",
     "-fsyntax-only",
@@ -176,7 +180,9 @@ impl Clang {
 
     fn run(&self, args: &[&str], file: &Path, with_shim: bool) -> Result<Output> {
         let mut command = Command::new(&self.python);
-        command.args(["-m", "ziglang", "clang"]).args(LANGUAGE).args(args);
+        let is_metal_4 = std::fs::read_to_string(file)?.contains("#define LILY_TILE 2");
+        let standard = if is_metal_4 { SINCE_4 } else { BEFORE_4 };
+        command.args(["-m", "ziglang", "clang"]).args(LANGUAGE).args(standard).args(args);
         if with_shim {
             command.arg("-include").arg(&self.shim);
         }

@@ -16,3 +16,5 @@ mod matrix;
 mod real;
 #[path = "sim/speed.rs"]
 mod speed;
+#[path = "sim/tensor.rs"]
+mod tensor;

@@ -116,7 +116,15 @@ fn cuda(archs: &[String]) -> Result<(), Box<dyn Error>> {
 /// threadgroup memory become what a C++ compiler accepts inside a function.
 fn texts(dir: &str) -> Result<(), Box<dyn Error>> {
     let mut written: Vec<String> = Vec::new();
-    for kernel in kernels(&described(DeviceKind::Metal, TileBody::Simdgroup))? {
+    let mut all = Vec::new();
+    // Those of Metal 4 first: the last of a file is the one with the most in it.
+    for tile in [TileBody::Tensor, TileBody::Simdgroup] {
+        let with_tiles = |kernel: &KernelSource| {
+            tile == TileBody::Simdgroup || ["gemm", "attention_prefill"].contains(&kernel.file)
+        };
+        all.extend(kernels(&described(DeviceKind::Metal, tile))?.into_iter().filter(with_tiles));
+    }
+    for kernel in all {
         let mut text = source::expand(&kernel, false)?;
         for array in source::threadgroup_arrays(&text).into_iter().rev() {
             let start = array.range.start;

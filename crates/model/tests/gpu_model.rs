@@ -5,8 +5,8 @@
 
 mod support;
 
-use lily_device::Device;
 use lily_device::sim::{SimDevice, SimOptions};
+use lily_device::{Device, TileBody};
 use lily_model::gpu::{Activations, GpuModel, GpuOptions};
 use lily_model::{Advance, Logits, Model, ModelError, Rows, SeqState, Step, TokenId};
 use std::path::Path;
@@ -24,16 +24,20 @@ const CASES: [(&str, &str); 4] = [
     ("tiny-heads-mlx4", "goldens-heads-mlx4"),
 ];
 
-fn sim() -> Arc<dyn Device> {
+fn sim(tile: TileBody) -> Arc<dyn Device> {
     let cache_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim-kernels");
-    let options = SimOptions { checked: false, seed: 1, ..SimOptions::new(cache_dir) };
+    let options = SimOptions { checked: false, seed: 1, tile, ..SimOptions::new(cache_dir) };
     Arc::new(SimDevice::new(options).expect("a C++ compiler is installed"))
 }
 
 fn open(name: &str, activations: Activations) -> GpuModel {
+    open_with(name, activations, TileBody::Simdgroup)
+}
+
+fn open_with(name: &str, activations: Activations, tile: TileBody) -> GpuModel {
     let checkpoint = checkpoint(name);
     let options = GpuOptions { activations, max_batch_tokens: 256 };
-    GpuModel::new(sim(), checkpoint.shape, &checkpoint.weights, options).expect("a small model")
+    GpuModel::new(sim(tile), checkpoint.shape, &checkpoint.weights, options).expect("a small model")
 }
 
 fn feed(model: &mut GpuModel, state: &mut SeqState, tokens: &[TokenId], rows: Rows) -> Vec<f32> {
@@ -72,6 +76,22 @@ fn goldens_in_chunks() {
     prompts("p64", 7);
     prompts("p170", 64);
     prompts("p170", 170);
+}
+
+/// With Metal 4's tensor operations where they are used.
+#[test]
+fn goldens_by_tensor_operations() {
+    for (checkpoint, goldens) in [CASES[0], CASES[3]] {
+        let goldens = Goldens::load(goldens);
+        let ids = goldens.ids("p64.ids");
+        let expected = goldens.f32s("p64.logits");
+        let mut model = open_with(checkpoint, Activations::F32, TileBody::Tensor);
+        let mut state = model.new_state(ids.len()).expect("small");
+        let logits = feed(&mut model, &mut state, &ids, Rows::All);
+        let difference = max_difference(&logits[logits.len() - expected.len()..], &expected);
+        println!("{checkpoint} p64 by tensor operations: logits differ by {difference:.1e}");
+        assert!(difference <= TOLERANCE, "{checkpoint}: differ by {difference:e}");
+    }
 }
 
 /// The same words as the CPU's: kept tokens count, the others never happened.

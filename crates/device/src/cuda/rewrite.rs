@@ -58,7 +58,9 @@ pub(super) fn rewrite(file: &str, text: &str) -> Result<CudaSource, DeviceError>
             let range = start..start + word.len();
             at = range.end;
             if !taken.iter().any(|edit| edit.start <= range.start && range.end <= edit.end) {
-                if *word == "threadgroup" {
+                // `tensor<threadgroup act, …>` is a pointer too; only Metal compiles it.
+                let is_argument = clean[..range.start].trim_end().ends_with('<');
+                if *word == "threadgroup" && !is_argument {
                     check_is_pointer(file, &clean[at..])?;
                 }
                 edits.push(Edit { range, text: (*replacement).to_owned() });

@@ -10,7 +10,7 @@
 mod encode;
 mod memory;
 
-use crate::metal_plan::{Language, MetalPlan, plan};
+use crate::metal_plan::{Language, MetalPlan, plan, tile_probe};
 use crate::{
     Buffer, Command, Commands, Device, DeviceError, DeviceInfo, DeviceKind, HostBytes, Kernel,
     KernelSource, Program, Slice, Ticket, TileBody, source,
@@ -106,11 +106,8 @@ impl MetalDevice {
             kind: DeviceKind::Metal,
             name: device.name().to_string(),
             version: format!(
-                "{architecture}, macOS {}.{}, Metal {:?}{}",
-                macos.0,
-                macos.1,
-                plan.language,
-                if plan.tensor_units { ", tensor units (not used)" } else { "" }
+                "{architecture}, macOS {}.{}, Metal {:?}",
+                macos.0, macos.1, plan.language
             ),
             memory_bytes: device.recommendedMaxWorkingSetSize(),
             buffer_bytes_max: device.maxBufferLength() as u64,
@@ -119,7 +116,12 @@ impl MetalDevice {
             tile: TileBody::Simdgroup,
         };
         let (libraries, state) = (Mutex::default(), Mutex::default());
-        Ok(Self { info, plan, device, queue, residency, libraries, state })
+        let mut device = Self { info, plan, device, queue, residency, libraries, state };
+        let probe = || device.kernel(&tile_probe()).map(drop).map_err(|error| error.to_string());
+        let (tile, said) = device.plan.tile(probe);
+        device.info.tile = tile;
+        device.info.version.push_str(&said);
+        Ok(device)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

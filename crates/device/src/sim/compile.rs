@@ -17,7 +17,7 @@ const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 /// What every part of a module is compiled with. Contraction and fast maths are off so that results
 /// do not depend on the compiler; kernels look at the same bytes as different types.
 const FLAGS: [&str; 13] = [
-    "-std=c++17",
+    "-std=c++20",
     "-O2",
     "-g1",
     "-gdwarf-4",

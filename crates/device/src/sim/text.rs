@@ -9,6 +9,7 @@ const RUNTIME: &str = include_str!("../../../../kernels/shim/sim_runtime.h");
 const CHECK: &str = include_str!("../../../../kernels/shim/sim_check.h");
 const VOCABULARY: &str = include_str!("../../../../kernels/shim/sim.h");
 const MATRIX: &str = include_str!("../../../../kernels/shim/sim_simdgroup_matrix.h");
+const TENSOR: &str = include_str!("../../../../kernels/shim/sim_tensor.h");
 
 /// The kernels of a text, and the text for the C++ compiler.
 pub(super) struct Translated {
@@ -58,6 +59,10 @@ fn push_file(text: &mut String, name: &str, part: &str) {
             "#pragma once" | "#include \"sim_api.h\"" | "#include \"sim_runtime.h\"" => {}
             "#include \"sim_simdgroup_matrix.h\"" => {
                 push_file(text, "sim_simdgroup_matrix.h", MATRIX);
+                continue;
+            }
+            "#include \"sim_tensor.h\"" => {
+                push_file(text, "sim_tensor.h", TENSOR);
                 continue;
             }
             line => text.push_str(line),
