@@ -24,7 +24,7 @@ pub(crate) struct GpuState {
     pub(super) rope: Slice,
     pub(super) tentative: Option<Tentative>,
     /// The recorded decode steps of this sequence.
-    /// By whether the step is [`short`](ops::AttentionCut::is_short).
+    /// By whether attention reads few rows in it.
     pub(super) programs: [Programs; 2],
 }
 
